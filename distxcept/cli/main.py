@@ -1,0 +1,70 @@
+"""The `distxcept` command. Only parsing is imported here, so that `--help` stays instant."""
+
+import argparse
+import importlib
+import os
+import sys
+import traceback
+
+from distxcept import __version__
+from distxcept.errors import DistxceptError
+
+# One module of this package a command, in the order in which `--help` lists them. Each has
+# `add_parser(subparsers, common)` and `run(args) -> int`, and imports heavy modules inside `run` only.
+COMMANDS: tuple[str, ...] = ()
+
+EPILOG = """\
+first steps:
+  distxcept doctor                        is this machine ready, and if not, why
+  distxcept config show configs/quickstart.yaml
+  distxcept train configs/quickstart.yaml
+
+exit codes: 0 done · 1 failed · 2 usage or config · 3 data · 4 does not fit in memory · 5 diverged ·
+6 a peer was lost · 75 stopped on request with everything saved (run it again) · 130/143 killed
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="distxcept",
+        description="Train Xception image classifiers on one device or many, with the same result.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"distxcept {__version__}")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    common.add_argument("-q", "--quiet", action="store_true", help="errors and results only")
+    common.add_argument("-v", "--verbose", action="store_true", help="say more")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name in COMMANDS:
+        importlib.import_module(f"distxcept.cli.{name}").add_parser(subparsers, common)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if args.command is None:
+        parser.print_help()
+        return 0
+    try:
+        return args.run(args)
+    except DistxceptError as error:
+        if args.debug:
+            traceback.print_exc()
+        message = " ".join(str(error).split())
+        print(f"distxcept {args.command}: {message}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader went away (`| head`): not an error of ours. Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def entry() -> None:
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,0 +1,47 @@
+"""Errors that a user can act on, each with the exit code of the command line.
+
+The message is one line: what happened, where, and how to mend it. The command line prints it without a
+traceback (`--debug` shows that). Anything else that escapes is a bug of ours and exits with 1.
+"""
+
+
+class DistxceptError(Exception):
+    """Base of every error with a message written for the user."""
+
+    exit_code = 1
+
+
+class ConfigError(DistxceptError):
+    """Wrong usage or config."""
+
+    exit_code = 2
+
+
+class DataError(DistxceptError):
+    """The data cannot be used."""
+
+    exit_code = 3
+
+
+class DoesNotFitError(DistxceptError):
+    """No plan fits in memory."""
+
+    exit_code = 4
+
+
+class DivergedError(DistxceptError):
+    """Too many non-finite updates in a row."""
+
+    exit_code = 5
+
+
+class PeerLostError(DistxceptError):
+    """A peer was lost, hung, or no longer agrees with the others."""
+
+    exit_code = 6
+
+
+class StopRequested(DistxceptError):
+    """Stopped on request with everything saved; the same command goes on."""
+
+    exit_code = 75

@@ -1,0 +1,270 @@
+"""The config: every key with its type, bounds, default and meaning, declared in one place.
+
+`Config` is what all other modules take. The `data` and `optimizer` sections have files of their own.
+Whether batch sizes divide is no matter of the schema: `batching.BatchPlan` knows the world size, this does not.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import Field, model_validator
+
+from distxcept.config.base import (
+    MAX_INT,
+    CountInt,
+    FractionBelowOne,
+    Metric,
+    NonNegativeFloat,
+    PathText,
+    PositiveFloat,
+    PositiveInt,
+    Section,
+    Switch,
+    larger_is_better,
+)
+from distxcept.config.data import Augment, Crop, DataSection, FolderSource, Source, SyntheticSource
+from distxcept.config.optimizer import (
+    ConstantSchedule,
+    CosineSchedule,
+    ExponentialSchedule,
+    OptimizerSection,
+    Plateau,
+    Schedule,
+    StepSchedule,
+)
+
+__all__ = [
+    "Augment",
+    "BatchSection",
+    "CheckpointSection",
+    "Config",
+    "ConstantSchedule",
+    "CosineSchedule",
+    "Crop",
+    "DataSection",
+    "EarlyStopping",
+    "EngineSection",
+    "ExponentialSchedule",
+    "FolderSource",
+    "Metric",
+    "ModelSection",
+    "OptimizerSection",
+    "Plateau",
+    "Precision",
+    "RunSection",
+    "Schedule",
+    "Source",
+    "StepSchedule",
+    "SyntheticSource",
+    "larger_is_better",
+]
+
+# The name becomes a folder, a SLURM job name and a part of shell commands.
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$", max_length=100)]
+
+Precision = Literal["float32", "mixed_float16", "mixed_bfloat16", "float64"]
+
+
+class EarlyStopping(Section):
+    """End the run when validation stops getting better."""
+
+    metric: Metric = Field(default="validation_loss", description="what has to get better")
+    patience: PositiveInt = Field(
+        default=5, description="evaluations without improvement before the run ends"
+    )
+    min_delta: NonNegativeFloat = Field(default=0.0, description="a smaller change is no improvement")
+
+
+def _default_epochs(validated: dict[str, Any]) -> int | None:
+    return 10 if validated.get("updates") is None else None
+
+
+class RunSection(Section):
+    """How long the run lasts, where it is kept, and when it looks at itself."""
+
+    name: RunName = Field(
+        default="run", description="name of the run's folder; default: the config file's name"
+    )
+    dir: PathText = Field(
+        default="runs", description="folder that holds the runs; relative to the current directory"
+    )
+    seed: CountInt = Field(default=0, description="fixes weights at start, order, augmentation and dropout")
+    resume: PathText = Field(
+        default="auto",
+        description="auto: go on where this run stopped; never: start anew; or the path of a snapshot",
+    )
+    updates: PositiveInt | None = Field(
+        default=None, description="length in weight updates, instead of epochs"
+    )
+    epochs: PositiveInt | None = Field(
+        default_factory=_default_epochs,
+        description="length in passes over the training data",
+        json_schema_extra={"x-default": "10, or null with updates"},
+    )
+    early_stopping: EarlyStopping | None = Field(
+        default=None, description="end when validation stops getting better; null: never"
+    )
+    evaluate_every: PositiveInt | None = Field(
+        default=None, description="updates between evaluations; null: at the end of each epoch"
+    )
+    log_every: PositiveInt = Field(default=10, description="updates between lines of metrics.jsonl")
+    max_nonfinite_updates: PositiveInt = Field(
+        default=10, description="so many non-finite updates in a row end the run as diverged (exit 5)"
+    )
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if self.epochs is not None and self.updates is not None:
+            raise ValueError("epochs and updates are both given; keep one and set the other to null")
+        if self.epochs is None and self.updates is None:
+            raise ValueError("epochs and updates are both null; give one of them")
+        return self
+
+
+class ModelSection(Section):
+    """The network."""
+
+    image_size: PositiveInt = Field(default=299, ge=71, description="side of the square input, pixels")
+    width: Annotated[float, Field(gt=0, le=2)] = Field(
+        default=1.0, description="factor on the number of channels; 1.0 is the paper's Xception"
+    )
+    classes: Literal["auto"] | Annotated[int, Field(ge=2, le=MAX_INT)] = Field(
+        default="auto", description="number of classes; auto: as many as the training data has"
+    )
+    dropout: FractionBelowOne = Field(default=0.5, description="dropout before the last layer")
+    weights: PathText | None = Field(
+        default=None,
+        description="weights to start from: imagenet, or the path of a file relative to the current "
+        "directory; null: random",
+    )
+    freeze: Annotated[str, Field(pattern=r"^(backbone|block([1-9]|1[0-4]))$")] | None = Field(
+        default=None,
+        description="keep weights as they are: backbone (all but the last layer), or blockK (blocks 1 to K "
+        "of 14); null: train all",
+    )
+    label_smoothing: FractionBelowOne = Field(
+        default=0.0, description="part of each label spread over all classes"
+    )
+    batchnorm_momentum: FractionBelowOne = Field(
+        default=0.99, description="part of the moving statistics kept at each update"
+    )
+    class_weights: Literal["balanced"] | dict[str | CountInt, PositiveFloat] | None = Field(
+        default=None,
+        description="weight of each class in the loss: balanced (by frequency), or a mapping of class name "
+        "or index to weight (others 1); null: all equal",
+    )
+
+    @model_validator(mode="after")
+    def _imagenet_fits(self) -> Self:
+        if self.weights == "imagenet" and self.width != 1.0:
+            raise ValueError(f"weights: imagenet needs width 1.0, not {self.width}")
+        return self
+
+
+def _default_virtual(validated: dict[str, Any]) -> int:
+    return min(32, validated.get("global_", 32))
+
+
+class BatchSection(Section):
+    """Samples of an update, of shared batch-norm statistics, and of one forward and backward pass."""
+
+    global_: PositiveInt = Field(default=32, alias="global", description="samples of one weight update")
+    virtual: PositiveInt = Field(
+        default_factory=_default_virtual,
+        description="samples that share batch-norm statistics; divides global",
+        json_schema_extra={"x-default": "the smaller of 32 and global"},
+    )
+    micro: Literal["auto"] | PositiveInt = Field(
+        default="auto",
+        description="samples that a replica runs at once, a multiple of virtual; changes memory and speed, "
+        "not the result",
+    )
+
+
+class EngineSection(Section):
+    """Which devices do the work. Nothing here changes the result beyond rounding."""
+
+    name: Literal["auto", "single", "mirrored", "horovod"] = Field(
+        default="auto",
+        description="auto: horovod if several tasks were launched, mirrored with several GPUs, else single",
+    )
+    devices: (
+        Literal["auto"]
+        | PositiveInt
+        | Annotated[tuple[PathText, ...], Field(strict=False, min_length=1, max_length=1024)]
+    ) = Field(default="auto", description="devices of this process: all, a number, or a list of names")
+    shares: Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=1, max_length=65536)] | None = (
+        Field(default=None, description="work of each replica in proportion, where cards differ; null: even")
+    )
+    threads: PositiveInt | None = Field(
+        default=None, description="CPU threads of one operation in a process; null: TensorFlow's choice"
+    )
+    compression: Literal["none", "fp16"] = Field(
+        default="none", description="gradients on the wire between ranks"
+    )
+    reduction: Literal["fast", "ordered"] = Field(
+        default="fast",
+        description="ordered: the same bits on every world size that divides lanes, at some cost",
+    )
+    lanes: PositiveInt = Field(default=8, description="partial sums of an ordered reduction")
+    overlap: Switch = Field(
+        default="auto", description="start reducing while the last micro step's backward pass still runs"
+    )
+    check_every: PositiveInt = Field(
+        default=500, description="updates between checks that all ranks hold equal weights"
+    )
+
+    @model_validator(mode="after")
+    def _ordered_is_exact(self) -> Self:
+        if self.reduction == "ordered" and self.compression != "none":
+            raise ValueError(f"reduction: ordered needs compression none, not {self.compression}")
+        if self.reduction == "ordered" and self.shares is not None:
+            raise ValueError("reduction: ordered deals lanes evenly; remove shares")
+        return self
+
+
+class CheckpointSection(Section):
+    """When snapshots are written, and which stay. There is always one at the end of a run."""
+
+    every_updates: PositiveInt | None = Field(
+        default=None, description="updates between snapshots; null: by time only"
+    )
+    every_minutes: PositiveFloat | None = Field(
+        default=10.0, description="minutes between snapshots; null: by updates only"
+    )
+    keep: PositiveInt = Field(default=3, description="newest snapshots kept, besides the best")
+    best_metric: Metric | None = Field(
+        default="validation_accuracy",
+        description="the best by this metric is kept too; null, or no validation: none",
+    )
+
+
+class Config(Section):
+    """A whole run."""
+
+    run: RunSection = Field(default=RunSection(), description="length, place, seed and rhythm of the run")
+    model: ModelSection = Field(default=ModelSection(), description="the network")
+    data: DataSection = Field(description="images")
+    batch: BatchSection = Field(default=BatchSection(), description="batch sizes")
+    optimizer: OptimizerSection = Field(
+        default=OptimizerSection(), description="update rule and learning rate"
+    )
+    precision: Precision = Field(default="float32", description="number format of weights and computation")
+    engine: EngineSection = Field(default=EngineSection(), description="devices and reduction")
+    checkpoint: CheckpointSection = Field(default=CheckpointSection(), description="snapshots")
+
+    @model_validator(mode="after")
+    def _metrics_exist(self) -> Self:
+        if self.data.validation is not None:
+            return self
+        for key, section in (
+            ("run.early_stopping", self.run.early_stopping),
+            ("optimizer.plateau", self.optimizer.plateau),
+        ):
+            if section is not None:
+                raise ValueError(f"{key}: {section.metric} needs data.validation")
+        return self
+
+    def to_yaml(self) -> str:
+        """The resolved config; written to a file, it starts the same run."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

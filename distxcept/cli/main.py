@@ -2,16 +2,18 @@
 
 import argparse
 import importlib
+import io
 import os
 import sys
 import traceback
 
 from distxcept import __version__
+from distxcept.cli.arguments import Parser, UsageError
 from distxcept.errors import DistxceptError
 
 # One module of this package a command, in the order in which `--help` lists them. Each has
 # `add_parser(subparsers, common)` and `run(args) -> int`, and imports heavy modules inside `run` only.
-COMMANDS: tuple[str, ...] = ()
+COMMANDS: tuple[str, ...] = ("config",)
 
 EPILOG = """\
 first steps:
@@ -25,11 +27,10 @@ exit codes: 0 done · 1 failed · 2 usage or config · 3 data · 4 does not fit 
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="distxcept",
         description="Train Xception image classifiers on one device or many, with the same result.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"distxcept {__version__}")
     common = argparse.ArgumentParser(add_help=False)
@@ -44,25 +45,38 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     parser = build_parser()
-    args = parser.parse_args(argv)
+    try:
+        args = parser.parse_args(argv)
+    except UsageError as error:
+        return _report(error.prog, error)
     if args.command is None:
         parser.print_help()
         return 0
     try:
-        return args.run(args)
+        code = args.run(args)
+        sys.stdout.flush()
+        return code
     except DistxceptError as error:
         if args.debug:
             traceback.print_exc()
-        message = " ".join(str(error).split())
-        print(f"distxcept {args.command}: {message}", file=sys.stderr)
-        return error.exit_code
+        return _report(f"distxcept {args.command}", error)
     except BrokenPipeError:
         # The reader went away (`| head`): not an error of ours. Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
+def _report(prog: str, error: DistxceptError) -> int:
+    message = " ".join(str(error).split())
+    print(f"{prog}: {message}", file=sys.stderr)
+    return error.exit_code
+
+
 def entry() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character is no reason to fail.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(main())
 
 

@@ -7,6 +7,7 @@ where a float is expected. Infinity and NaN are refused everywhere.
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 # Seeds, counts and sizes end up in int32 tensors somewhere, so that is the bound of every integer here.
 MAX_INT = 2**31 - 1
@@ -25,6 +26,11 @@ class Section(BaseModel):
     )
 
 
+def contradiction(key: str, message: str) -> PydanticCustomError:
+    """For checks over several fields: `key`, relative to the section, is where the error is reported."""
+    return PydanticCustomError("contradiction", "{message}", {"key": key, "message": message})
+
+
 PositiveInt = Annotated[int, Field(ge=1, le=MAX_INT)]
 CountInt = Annotated[int, Field(ge=0, le=MAX_INT)]
 PositiveFloat = Annotated[float, Field(gt=0)]
@@ -33,7 +39,11 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 FractionBelowOne = Annotated[float, Field(ge=0, lt=1)]
 
 # YAML and the file system both choke on control characters, and an empty path means the current folder by accident.
-PathText = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]
+_ONE_LINE = r"^[^\x00-\x1f\x7f]+$"
+NameText = Annotated[
+    str, Field(max_length=4096, pattern=_ONE_LINE, json_schema_extra={"x-type": "a name in one line"})
+]
+PathText = Annotated[str, Field(max_length=4096, pattern=_ONE_LINE, json_schema_extra={"x-type": "a path"})]
 
 
 def _switch(value: Any) -> Any:

@@ -8,7 +8,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from distxcept.config.base import Fraction, PathText, PositiveFloat, PositiveInt, Section
+from distxcept.config.base import (
+    MAX_INT,
+    Fraction,
+    PathText,
+    PositiveFloat,
+    PositiveInt,
+    Section,
+    contradiction,
+)
 
 
 class FolderSource(Section):
@@ -23,7 +31,7 @@ class SyntheticSource(Section):
 
     kind: Literal["synthetic"] = Field(description="generated images, learnable and the same everywhere")
     samples: PositiveInt = Field(description="number of images")
-    classes: PositiveInt = Field(ge=2, description="number of classes")
+    classes: Annotated[int, Field(ge=2, le=MAX_INT)] = Field(description="number of classes")
 
 
 Source = Annotated[FolderSource | SyntheticSource, Field(discriminator="kind")]
@@ -43,9 +51,9 @@ class Crop(Section):
     def _ordered(self) -> Self:
         for key, (low, high) in (("scale", self.scale), ("ratio", self.ratio)):
             if low > high:
-                raise ValueError(f"{key}: [{low}, {high}] must be written smallest first")
+                raise contradiction(key, f"[{low}, {high}] must be written smallest first")
         if self.scale[1] > 1:
-            raise ValueError(f"scale: {self.scale[1]} is more than the whole image (1.0)")
+            raise contradiction("scale", f"{self.scale[1]} is more than the whole image (1.0)")
         return self
 
 

@@ -13,6 +13,7 @@ from distxcept.config.base import (
     PositiveFloat,
     PositiveInt,
     Section,
+    contradiction,
 )
 
 
@@ -43,7 +44,7 @@ class StepSchedule(Section):
     @model_validator(mode="after")
     def _ascending(self) -> Self:
         if list(self.at_epochs) != sorted(set(self.at_epochs)):
-            raise ValueError(f"at_epochs: {list(self.at_epochs)} must be ascending, each epoch once")
+            raise contradiction("at_epochs", f"{list(self.at_epochs)} must be ascending, each epoch once")
         return self
 
 
@@ -112,5 +113,5 @@ class OptimizerSection(Section):
     @model_validator(mode="after")
     def _nesterov_has_momentum(self) -> Self:
         if self.nesterov and self.momentum == 0:
-            raise ValueError("nesterov: true needs momentum above 0")
+            raise contradiction("nesterov", "true needs momentum above 0")
         return self

@@ -6,7 +6,6 @@ Whether batch sizes divide is no matter of the schema: `batching.BatchPlan` know
 
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import Field, model_validator
 
 from distxcept.config.base import (
@@ -14,12 +13,14 @@ from distxcept.config.base import (
     CountInt,
     FractionBelowOne,
     Metric,
+    NameText,
     NonNegativeFloat,
     PathText,
     PositiveFloat,
     PositiveInt,
     Section,
     Switch,
+    contradiction,
     larger_is_better,
 )
 from distxcept.config.data import Augment, Crop, DataSection, FolderSource, Source, SyntheticSource
@@ -32,6 +33,7 @@ from distxcept.config.optimizer import (
     Schedule,
     StepSchedule,
 )
+from distxcept.config.yaml_text import dump_yaml
 
 __all__ = [
     "Augment",
@@ -60,7 +62,23 @@ __all__ = [
 ]
 
 # The name becomes a folder, a SLURM job name and a part of shell commands.
-RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$", max_length=100)]
+RunName = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$",
+        max_length=100,
+        json_schema_extra={"x-type": "a name of letters, digits, _, - and ."},
+    ),
+]
+
+
+Frozen = Annotated[
+    str,
+    Field(
+        pattern=r"^(backbone|block([1-9]|1[0-4]))$",
+        json_schema_extra={"x-type": "backbone, blockK (1 ≤ K ≤ 14)"},
+    ),
+]
 
 Precision = Literal["float32", "mixed_float16", "mixed_bfloat16", "float64"]
 
@@ -83,13 +101,15 @@ class RunSection(Section):
     """How long the run lasts, where it is kept, and when it looks at itself."""
 
     name: RunName = Field(
-        default="run", description="name of the run's folder; default: the config file's name"
+        default="run",
+        description="name of the run's folder",
+        json_schema_extra={"x-default": "the config file's name"},
     )
     dir: PathText = Field(
         default="runs", description="folder that holds the runs; relative to the current directory"
     )
     seed: CountInt = Field(default=0, description="fixes weights at start, order, augmentation and dropout")
-    resume: PathText = Field(
+    resume: Literal["auto", "never"] | PathText = Field(
         default="auto",
         description="auto: go on where this run stopped; never: start anew; or the path of a snapshot",
     )
@@ -115,16 +135,18 @@ class RunSection(Section):
     @model_validator(mode="after")
     def _one_length(self) -> Self:
         if self.epochs is not None and self.updates is not None:
-            raise ValueError("epochs and updates are both given; keep one and set the other to null")
+            raise contradiction("updates", "given together with epochs; set one of them to null")
         if self.epochs is None and self.updates is None:
-            raise ValueError("epochs and updates are both null; give one of them")
+            raise contradiction("epochs", "null, and updates too; give one of them")
         return self
 
 
 class ModelSection(Section):
     """The network."""
 
-    image_size: PositiveInt = Field(default=299, ge=71, description="side of the square input, pixels")
+    image_size: Annotated[int, Field(ge=71, le=4096)] = Field(
+        default=299, description="side of the square input, pixels"
+    )
     width: Annotated[float, Field(gt=0, le=2)] = Field(
         default=1.0, description="factor on the number of channels; 1.0 is the paper's Xception"
     )
@@ -132,12 +154,12 @@ class ModelSection(Section):
         default="auto", description="number of classes; auto: as many as the training data has"
     )
     dropout: FractionBelowOne = Field(default=0.5, description="dropout before the last layer")
-    weights: PathText | None = Field(
+    weights: Literal["imagenet"] | PathText | None = Field(
         default=None,
         description="weights to start from: imagenet, or the path of a file relative to the current "
         "directory; null: random",
     )
-    freeze: Annotated[str, Field(pattern=r"^(backbone|block([1-9]|1[0-4]))$")] | None = Field(
+    freeze: Frozen | None = Field(
         default=None,
         description="keep weights as they are: backbone (all but the last layer), or blockK (blocks 1 to K "
         "of 14); null: train all",
@@ -157,7 +179,7 @@ class ModelSection(Section):
     @model_validator(mode="after")
     def _imagenet_fits(self) -> Self:
         if self.weights == "imagenet" and self.width != 1.0:
-            raise ValueError(f"weights: imagenet needs width 1.0, not {self.width}")
+            raise contradiction("weights", f"imagenet needs width 1.0, not {self.width}")
         return self
 
 
@@ -191,7 +213,7 @@ class EngineSection(Section):
     devices: (
         Literal["auto"]
         | PositiveInt
-        | Annotated[tuple[PathText, ...], Field(strict=False, min_length=1, max_length=1024)]
+        | Annotated[tuple[NameText, ...], Field(strict=False, min_length=1, max_length=1024)]
     ) = Field(default="auto", description="devices of this process: all, a number, or a list of names")
     shares: Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=1, max_length=65536)] | None = (
         Field(default=None, description="work of each replica in proportion, where cards differ; null: even")
@@ -217,9 +239,9 @@ class EngineSection(Section):
     @model_validator(mode="after")
     def _ordered_is_exact(self) -> Self:
         if self.reduction == "ordered" and self.compression != "none":
-            raise ValueError(f"reduction: ordered needs compression none, not {self.compression}")
+            raise contradiction("reduction", f"ordered needs compression none, not {self.compression}")
         if self.reduction == "ordered" and self.shares is not None:
-            raise ValueError("reduction: ordered deals lanes evenly; remove shares")
+            raise contradiction("shares", "an ordered reduction deals lanes evenly; remove shares")
         return self
 
 
@@ -262,9 +284,9 @@ class Config(Section):
             ("optimizer.plateau", self.optimizer.plateau),
         ):
             if section is not None:
-                raise ValueError(f"{key}: {section.metric} needs data.validation")
+                raise contradiction(key, f"{section.metric} needs data.validation, which is null")
         return self
 
     def to_yaml(self) -> str:
         """The resolved config; written to a file, it starts the same run."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        return dump_yaml(self.model_dump())

@@ -84,7 +84,7 @@ class SlurmCluster:
         # Short on purpose: a unix socket's path may hold 107 characters, and SLURM and PMIx add names to it.
         self.folder = Path(tempfile.mkdtemp(prefix="slurm-"))
         self.environ: dict[str, str] = {}
-        self._daemons: list[subprocess.Popen[bytes]] = []
+        self.daemons: list[subprocess.Popen[bytes]] = []
 
     # -- life ---------------------------------------------------------------------------------------------
 
@@ -92,11 +92,11 @@ class SlurmCluster:
         try:
             self._write_files()
             self._start("munged", "--foreground", "--force", *self._munge_options())
-            self._wait("munged to open its socket", (self.folder / "munge.socket").exists)
+            self.wait("munged to open its socket", (self.folder / "munge.socket").exists)
             self._start("slurmctld", "-D")
             for name in self.node_names:
                 self._start("slurmd", "-D", "-N", name)
-            self._wait(f"{len(self.node_names)} idle nodes in sinfo", self._all_idle)
+            self.wait(f"{len(self.node_names)} idle nodes in sinfo", self._all_idle)
         except BaseException:
             self.stop()
             raise
@@ -107,21 +107,23 @@ class SlurmCluster:
 
     def stop(self) -> None:
         """End the jobs, then the daemons, then whatever still runs in this cluster's name, and remove the folder."""
-        if len(self._daemons) > 1:
-            with contextlib.suppress(subprocess.TimeoutExpired):
+        if len(self.daemons) > 1 and all(daemon.poll() is None for daemon in self.daemons):
+            with contextlib.suppress(Exception):  # a cluster in any state must still be taken down
                 self.cancel_all(timeout_seconds=20)
-        for daemon in reversed(self._daemons):
+        for daemon in reversed(self.daemons):
             daemon.terminate()
-        for daemon in reversed(self._daemons):
+        for daemon in reversed(self.daemons):
             try:
                 daemon.wait(10)
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
-        self._daemons.clear()
-        for process in self._own_processes():
+        self.daemons.clear()
+        left = self._own_processes()
+        for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
+        psutil.wait_procs(left, timeout=5)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- use ----------------------------------------------------------------------------------------------
@@ -176,7 +178,7 @@ class SlurmCluster:
         return fields.get("JobState", "UNKNOWN")
 
     def wait_for_job(self, job: int, *states: str, timeout_seconds: float = 60) -> str:
-        self._wait(
+        self.wait(
             f"job {job} to be {' or '.join(states)}", lambda: self.job_state(job) in states, timeout_seconds
         )
         return self.job_state(job)
@@ -185,7 +187,26 @@ class SlurmCluster:
         """Cancel every job and wait until all nodes are idle again, so that one test leaves nothing to the next."""
         self.run(["scancel", "--user", getpass.getuser()], timeout_seconds=timeout_seconds)
         with contextlib.suppress(TimeoutError):
-            self._wait("all nodes to be idle", self._all_idle, timeout_seconds)
+            self.wait("all nodes to be idle", self._all_idle, timeout_seconds)
+
+    def wait(self, what: str, ready: Callable[[], bool], timeout_seconds: float | None = None) -> None:
+        """Poll until ready; a daemon that died or a deadline that passed ends the waiting with the logs."""
+        deadline = time.monotonic() + (self.start_seconds if timeout_seconds is None else timeout_seconds)
+        while not ready():
+            dead = [daemon for daemon in self.daemons if daemon.poll() is not None]
+            if dead:
+                raise RuntimeError(
+                    f"{dead[0].args} ended with {dead[0].returncode} while waiting for {what}\n{self.logs()}"
+                )
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited in vain for {what}\n{self.logs()}")
+            time.sleep(0.1)
+
+    def logs(self, lines_per_file: int = 20) -> str:
+        return "\n".join(
+            f"--- {path.name}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-lines_per_file:])
+            for path in sorted(self.folder.glob("*.log"))
+        )
 
     # -- inside -------------------------------------------------------------------------------------------
 
@@ -227,7 +248,7 @@ class SlurmCluster:
 
     def _start(self, *command: str) -> None:
         with (self.folder / "daemons.log").open("ab") as log:
-            self._daemons.append(
+            self.daemons.append(
                 subprocess.Popen(
                     command,
                     env=self.environ,
@@ -247,31 +268,16 @@ class SlurmCluster:
         states = dict(line.split() for line in shown.stdout.splitlines())
         return states == dict.fromkeys(self.node_names, "idle")
 
-    def _wait(self, what: str, ready: Callable[[], bool], timeout_seconds: float | None = None) -> None:
-        deadline = time.monotonic() + (self.start_seconds if timeout_seconds is None else timeout_seconds)
-        while not ready():
-            dead = [daemon for daemon in self._daemons if daemon.poll() is not None]
-            if dead:
-                raise RuntimeError(
-                    f"{dead[0].args} ended with {dead[0].returncode} while waiting for {what}\n{self.logs()}"
-                )
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"waited in vain for {what}\n{self.logs()}")
-            time.sleep(0.1)
-
-    def logs(self, lines_per_file: int = 20) -> str:
-        return "\n".join(
-            f"--- {path.name}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-lines_per_file:])
-            for path in sorted(self.folder.glob("*.log"))
-        )
-
     def _own_processes(self) -> list[psutil.Process]:
-        """slurmstepd and job tasks detach from slurmd; all of them carry this cluster's SLURM_CONF."""
+        """slurmstepd and the tasks detach from slurmd. A task carries this cluster's SLURM_CONF; slurmstepd writes
+        its title over its environment, and is known by the slurmd log that it holds open."""
         own = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                environ = process.environ()
-                if environ.get("SLURM_CONF") == str(self.folder / "slurm.conf"):
+                if process.environ().get("SLURM_CONF") == str(self.folder / "slurm.conf") or (
+                    process.name() == "slurmstepd"
+                    and any(opened.path.startswith(f"{self.folder}/") for opened in process.open_files())
+                ):
                     own.append(process)
         return [process for process in own if process.pid != os.getpid()]
 

@@ -14,7 +14,8 @@ class Placement:
     """This process among the processes of its job."""
 
     launcher: Launcher
-    """`mpirun` is Open MPI's, `hydra` is MPICH's; `horovodrun` with wire_up `gloo` uses no MPI."""
+    """`mpirun` is Open MPI's, `hydra` is MPICH's. `horovodrun --mpi` turns itself into mpirun and is reported as
+    that; so `horovodrun` here means its Gloo mode."""
     rank: int = 0
     size: int = 1
     local_rank: int = 0

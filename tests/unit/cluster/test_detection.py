@@ -49,6 +49,11 @@ def srun(
 EXPECTED = {
     "openmpi": [mpirun(0, 2, 0, 2), mpirun(1, 2, 1, 2)],
     "mpich": [hydra(0, 2, 0, 2), hydra(1, 2, 1, 2)],
+    "horovodrun_mpi": [mpirun(0, 2, 0, 2), mpirun(1, 2, 1, 2)],  # it turns itself into mpirun
+    "horovodrun_gloo": [
+        place(0, 2, 0, 2, launcher="horovodrun", wire_up="gloo", host="localhost"),
+        place(1, 2, 1, 2, launcher="horovodrun", wire_up="gloo", host="localhost"),
+    ],
     "srun_pmix": [
         srun(0, 3, 0, 2, host="node1", wire_up="pmix"),
         srun(1, 3, 1, 2, host="node1", wire_up="pmix"),

@@ -154,6 +154,9 @@ def nearest(word: str, candidates: list[str]) -> str | None:
 def suggest_key(path: Path, siblings: list[str]) -> str:
     """How to mend an unknown key: a key of the same section, or of the same name elsewhere, or all there are."""
     word = str(path[-1])[:100]
+    kinds = [key.kind for key in all_keys() if key.path == path and key.kind]
+    if kinds:
+        return f"only kind {join_or(kinds)} has it"
     close = nearest(word, siblings)
     if close:
         return f"did you mean {dotted((*path[:-1], close))}?"

@@ -36,17 +36,19 @@ class Problem:
 
 
 def find_problems(error: ValidationError) -> list[Problem]:
-    """One problem a key. Of a value with several alternatives, the complaint that goes deepest counts."""
-    located = []
-    for details in error.errors(include_url=False):
-        if details["type"] != "default_factory_not_called":  # a consequence of another error
-            located.append((details, _locate(details["loc"])))
+    """One problem a key. Where a value is wrong because something inside it is, only that is reported."""
+    located = [
+        (details, _locate(details["loc"]))
+        for details in error.errors(include_url=False)
+        if details["type"] != "default_factory_not_called"  # a consequence of another error
+    ]
+    paths = [place.path for _, place in located]
     problems: dict[Path, Problem] = {}
     for details, place in located:
-        if place.union is not None and len(place.path) == len(place.union):
-            deeper = any(o.union == place.union and len(o.path) > len(place.path) for _, o in located)
-            if deeper:
-                continue
+        length = len(place.path)
+        cause_inside = any(len(path) > length and path[:length] == place.path for path in paths)
+        if cause_inside and details["type"] != "contradiction":
+            continue
         problem = _explain(details, place)
         problems.setdefault(problem.path, problem)
     return list(problems.values())
@@ -57,17 +59,13 @@ class _Place:
     path: Path
     node: Node
     """Schema of the value; of the section, if the key is unknown."""
-    siblings: list[str]
-    union: Path | None
-    """Path of the value with untagged alternatives on the way, if there is one."""
+    parent: Node
 
 
 def _locate(loc: tuple[str | int, ...]) -> _Place:
     """Pydantic mixes names of union branches into its locations; the schema tells them from keys."""
     path: Path = ()
-    node = json_schema()
-    siblings: list[str] = []
-    union: Path | None = None
+    node = parent = json_schema()
     parts = list(loc)
     while parts:
         part = parts.pop(0)
@@ -75,18 +73,16 @@ def _locate(loc: tuple[str | int, ...]) -> _Place:
             node = kinds[str(part)]
             continue
         if len(branches(node)) > 1:
-            union = path
             if not parts:
                 break
             node = _branch_named(str(part), branches(node))
             part = parts.pop(0)
         path = (*path, part)
-        siblings = list(children(node))
-        node = _child(node, part)
+        parent, node = node, _child(node, part)
         if parts[:1] == ["[key]"]:
             node = {"x-type": "the name or the number of a class as key"}
             break
-    return _Place(path, node, siblings, union)
+    return _Place(path, node, parent)
 
 
 def _branch_named(label: str, alternatives: list[Node]) -> Node:
@@ -108,7 +104,9 @@ def _child(node: Node, part: str | int) -> Node:
 def _explain(details: ErrorDetails, place: _Place) -> Problem:
     kind, context = details["type"], details.get("ctx", {})
     if kind == "extra_forbidden":
-        return Problem(place.path, f"unknown key; {suggest_key(place.path, place.siblings)}")
+        return Problem(place.path, f"unknown key; {suggest_key(place.path, list(children(place.parent)))}")
+    if kind == "missing" and isinstance(place.path[-1], int):
+        return Problem(place.path[:-1], _mismatch(expected(place.parent), [], details["input"]))
     if kind == "missing":
         return _missing(place.path, place.node)
     if kind == "contradiction":

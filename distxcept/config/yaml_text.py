@@ -33,7 +33,7 @@ class YamlProblem(Exception):
     """Text that is refused, with the line (from 1) if one is to blame."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
-        super().__init__(message)
+        super().__init__(shorten(message, 200))
         self.line = line
 
 
@@ -82,7 +82,7 @@ def resolve_scalar(text: str, line: int | None = None) -> Any:
         base = {"0x": 16, "0o": 8}.get(text[:2], 10)
         return int(text, base)
     if _FLOAT.fullmatch(text):
-        return float(text.replace(".inf", "inf").replace(".nan", "nan") if text[-1].isalpha() else text)
+        return float(text.replace(".", "") if text[-1].isalpha() else text)  # .inf and .nan
     return text
 
 

@@ -1,0 +1,1 @@
+"""Samples from where they are stored to batches on the host: sources, order, decoding, augmentation, pipeline."""

@@ -1,0 +1,60 @@
+"""Two Horovod ranks under every launcher we support: same start, same end, and the result of one process."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launchers import MPIRUN, RANK_ENVIRON, python, run, skip_without
+
+HOROVODRUN = [str(Path(sys.executable).with_name("horovodrun")), "--mpi", "-np", "2"]
+
+
+def under_mpirun(request: pytest.FixtureRequest, program: list[str]) -> subprocess.CompletedProcess[str]:
+    return run([*MPIRUN, "-np", "2", *program])
+
+
+def under_horovodrun(request: pytest.FixtureRequest, program: list[str]) -> subprocess.CompletedProcess[str]:
+    return run([*HOROVODRUN, *program])
+
+
+def under_srun(request: pytest.FixtureRequest, program: list[str]) -> subprocess.CompletedProcess[str]:
+    cluster = request.getfixturevalue("slurm")
+    return cluster.run(
+        ["srun", "--mpi=pmix", "-N2", "-n2", *program], extra_environ=RANK_ENVIRON, timeout_seconds=180
+    )
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("launch", "launcher", "hosts"),
+    [
+        pytest.param(under_mpirun, "mpirun", 1, id="mpirun"),
+        pytest.param(under_horovodrun, "mpirun", 1, id="horovodrun"),
+        pytest.param(under_srun, "srun", 2, id="srun", marks=pytest.mark.slurm),
+    ],
+)
+def test_two_ranks_give_the_result_of_one_process(
+    request: pytest.FixtureRequest, tmp_path: Path, launch, launcher: str, hosts: int
+) -> None:
+    skip_without("horovod", "mpi4py", "mpirun")
+    done = launch(request, python("two_ranks.py", tmp_path))
+    assert done.returncode == 0, done.stderr[-4000:]
+    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert [rank["placement"] for rank in ranks] == [[launcher, 0, 2], [launcher, 1, 2]]
+    assert [rank["horovod"] for rank in ranks] == [[0, 2], [1, 2]]
+    assert all(rank["mpi_operations"] for rank in ranks)
+    # the broadcast had something to do, and did it
+    assert ranks[0]["before"] != ranks[1]["before"]
+    assert ranks[0]["start"] == ranks[1]["start"] == ranks[0]["before"]
+    # the same bits on both ranks, away from the start, where one process over all data arrives
+    assert ranks[0]["end"] == ranks[1]["end"] != ranks[0]["start"]
+    assert ranks[0]["losses"] == pytest.approx(ranks[0]["reference_losses"], rel=1e-12)
+    assert ranks[0]["losses"][-1] < ranks[0]["losses"][0]
+    assert max(rank["difference"] for rank in ranks) < 1e-12
+    # mpi4py in the same job
+    assert ranks[0]["hosts"] == ranks[1]["hosts"]
+    assert [host["rank"] for host in ranks[0]["hosts"]] == [0, 1]
+    assert len({host["host"] for host in ranks[0]["hosts"]}) == hosts
+    assert [rank["agreed"] for rank in ranks] == [["from", 1]] * 2

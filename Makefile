@@ -1,0 +1,85 @@
+# `make` alone lists the targets. Every target makes what it needs first; stamps in $(VENV) keep a second
+# run short, and only what changed is installed again.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+BUILD_TOOLS := cmake setuptools wheel packaging hatchling editables
+
+.DEFAULT_GOAL := help
+.PHONY: help quickstart install test soak lint horovod system-packages constraints clean
+.SUFFIXES:
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | \
+	    awk -F'|' '{ printf "%-22s %s\n", $$1, $$2 }'
+	@echo
+	@echo "  PYTHON=…  the Python to use, 3.11 to 3.13 (now: $(PYTHON))"
+
+quickstart: $(VENV)/.core ## install the core into .venv and train a small model, nothing else needed
+	$(BIN)/distxcept train configs/quickstart.yaml
+
+install: $(VENV)/.dev ## the full development environment: core, test tools, Horovod, mpi4py
+	@launch/install_system_packages.sh build || true
+	@$(MAKE) --no-print-directory horovod
+
+# Without MPI or SLURM the tests that need them skip themselves and say so; the others still count.
+test: $(VENV)/.dev system-packages ## install what the tests need, then lint, types and all tests
+	@$(MAKE) --no-print-directory horovod || echo "no Horovod: the tests that need it will be skipped"
+	@$(MAKE) --no-print-directory lint
+	$(BIN)/python -m pytest tests/unit -m "not soak"
+	$(BIN)/python -m pytest tests/integration -m "not soak"
+
+soak: $(VENV)/.dev system-packages horovod ## the long tests: full counts, the whole GPU build
+	$(BIN)/python -m pytest -m soak
+
+lint: $(VENV)/.dev ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+horovod: $(VENV)/.dev ## build Horovod for CPU and install it with mpi4py (for GPU: launch/build_horovod.sh --gpu)
+	@PIP_CONSTRAINT=$(CURDIR)/constraints.txt launch/build_horovod.sh --python $(BIN)/python >/dev/null
+	@$(MAKE) --no-print-directory $(VENV)/.mpi4py
+
+system-packages:
+	@launch/install_system_packages.sh test || true
+
+constraints: ## write constraints.txt anew, from the newest versions that pyproject.toml allows
+	@rm -rf build/constraints && $(PYTHON) -m venv build/constraints
+	@echo "resolving the newest versions"
+	@build/constraints/bin/python -m pip --quiet install --upgrade '.[dev]' mpi4py cloudpickle $(BUILD_TOOLS)
+	@{ echo "# The versions tried together, Horovod's own needs included; written by \`make constraints\`."; \
+	   { build/constraints/bin/python -m pip --quiet freeze --all --exclude distxcept --exclude pip; \
+	     echo "horovod==0.28.1"; } | sort -f; } > constraints.new
+	@mv constraints.new constraints.txt && rm -rf build/constraints
+	@echo "constraints.txt has $$(grep -c == constraints.txt) packages"
+
+clean: ## remove the environment and everything generated (not the wheel cache, not runs/)
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
+	    echo "TensorFlow 2.21 needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is not one of them" \
+	         "(found: $$($(PYTHON) --version 2>&1)); name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV) || { \
+	    echo "$(PYTHON) cannot make environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "installing the core into $(VENV) (TensorFlow is large: some minutes)"
+	@$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	@echo "installing test and build tools into $(VENV)"
+	@$(PIP) install --constraint constraints.txt $(BUILD_TOOLS) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.mpi4py: $(VENV)/.core
+	@echo "installing mpi4py into $(VENV)"
+	@$(PIP) install --constraint constraints.txt --editable '.[horovod]'
+	@touch $@

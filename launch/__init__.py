@@ -1,0 +1,1 @@
+"""Shell entry points, and the Python behind them that needs no install."""

@@ -1,0 +1,67 @@
+#!/bin/sh
+# Installs the system packages that are missing, where that is possible without asking; see `usage`.
+# Exit 0: all there. Exit 1: something is still missing, and the last line says what, and the command.
+set -eu
+
+usage="usage: install_system_packages.sh build|test
+  build   what building Horovod needs: C++ compiler, make, Open MPI
+  test    the same and what the tests start: MPICH, SLURM, munge"
+
+has() { PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null 2>&1; }
+
+# Programs are looked for, not packages: on a cluster they may come from a module or from /opt.
+provides() {
+    case $1 in
+        g++) has c++ || has g++ ;;
+        make) has make ;;
+        openmpi-bin) has mpirun ;;
+        libopenmpi-dev) has mpicxx && echo '#include <mpi.h>' | mpicxx -E -x c++ - >/dev/null 2>&1 ;;
+        mpich) has mpirun.mpich || has mpiexec.hydra ;;
+        slurm-wlm) has slurmctld && has slurmd && has srun ;;
+        munge) has munged ;;
+    esac
+}
+
+list_missing() {
+    missing=
+    for package in $wanted; do
+        provides "$package" || missing="$missing $package"
+    done
+    missing=${missing# }
+}
+
+say() { echo "install_system_packages: $*" >&2; }
+
+case ${1:-} in
+    build) wanted="g++ make openmpi-bin libopenmpi-dev" ;;
+    test) wanted="g++ make openmpi-bin libopenmpi-dev mpich slurm-wlm munge" ;;
+    *) echo "$usage" >&2; exit 2 ;;
+esac
+
+list_missing
+[ -z "$missing" ] && exit 0
+
+if ! has apt-get; then
+    say "missing, in Debian's names: $missing; install their like with the package manager of this system"
+    exit 1
+fi
+if [ "$(id -u)" = 0 ]; then
+    as_root=
+elif has sudo && sudo -n true 2>/dev/null; then
+    as_root=sudo
+else
+    say "missing: $missing; install with: sudo apt-get install $missing"
+    exit 1
+fi
+
+log=$(mktemp "${TMPDIR:-/tmp}/distxcept-packages.XXXXXX")
+say "installing $missing (log: $log)"
+# shellcheck disable=SC2086  # both lists are meant to be split
+if $as_root env DEBIAN_FRONTEND=noninteractive sh -c \
+    'apt-get -qq update && apt-get -qq install --yes --no-install-recommends "$@"' sh $missing \
+    >"$log" 2>&1 </dev/null; then
+    list_missing
+    [ -z "$missing" ] && { rm -f "$log"; exit 0; }
+fi
+say "could not install $missing: $(grep -m 1 '^E: ' "$log" || echo 'no reason given'); log: $log; by hand: apt-get install $missing"
+exit 1

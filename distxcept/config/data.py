@@ -61,7 +61,9 @@ class Augment(Section):
     """Random changes of training images, drawn from (seed, epoch, sample) alone."""
 
     flip: bool = Field(default=True, description="mirror every other image left to right")
-    crop: Crop | None = Field(default=None, description="random resized crop; null: the largest centred square")
+    crop: Crop | None = Field(
+        default=None, description="random resized crop; null: the largest centred square"
+    )
 
 
 class DataSection(Section):

@@ -1,6 +1,5 @@
 """The pipeline on real files: the same bits for every rank, micro batch and thread count, and nothing kills it."""
 
-
 import numpy as np
 import pytest
 from PIL import Image

@@ -1,0 +1,168 @@
+"""What the NVIDIA driver says about the cards of this machine, through nvidia-ml-py. No TensorFlow.
+
+Nothing here raises for a broken card or a missing driver: those are answers. A value that a card does not offer
+(consumer cards have no ECC, a MIG slice no power) is None.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+Value = TypeVar("Value")
+
+Reason = Literal["no_library", "no_driver", "version_mismatch", "other"]
+
+
+@dataclass(frozen=True)
+class NvmlUnavailable:
+    """Why the driver cannot be asked."""
+
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True)
+class Driver:
+    version: str
+    """NVIDIA's driver version, e.g. 550.54.15."""
+    cuda_version: tuple[int, int] | None
+    """The newest CUDA that this driver can run, e.g. (12, 4)."""
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    pid: int
+    """As the driver counts: inside a container this is the number outside of it."""
+    used_bytes: int | None
+    name: str | None
+    """The program's file name; not its arguments, which may hold secrets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuState:
+    index: int
+    driver_version: str
+    lost: bool = False
+    """The card fell off the bus or needs a reset; then nothing else is known."""
+    problem: str | None = None
+    """Why the card could not be read, in NVML's words."""
+    uuid: str | None = None
+    name: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    processes: tuple[GpuProcess, ...] = ()
+    temperature_celsius: int | None = None
+    power_watts: float | None = None
+    utilisation_percent: int | None = None
+    ecc_uncorrected_errors: int | None = None
+    """Since the driver was loaded."""
+
+
+def read_driver() -> Driver | NvmlUnavailable:
+    nvml = _start()
+    if isinstance(nvml, NvmlUnavailable):
+        return nvml
+    cuda = _optional(nvml, nvml.nvmlSystemGetCudaDriverVersion_v2)
+    return Driver(
+        version=_optional(nvml, nvml.nvmlSystemGetDriverVersion) or "unknown",
+        cuda_version=None if cuda is None else (cuda // 1000, cuda % 1000 // 10),
+    )
+
+
+def read_gpus() -> list[GpuState] | NvmlUnavailable:
+    """The state of every card now, in the driver's order (PCI bus order, not CUDA_VISIBLE_DEVICES)."""
+    nvml = _start()
+    if isinstance(nvml, NvmlUnavailable):
+        return nvml
+    driver_version = _optional(nvml, nvml.nvmlSystemGetDriverVersion) or "unknown"
+    try:
+        count = nvml.nvmlDeviceGetCount()
+    except nvml.NVMLError as error:
+        return NvmlUnavailable("other", f"the driver cannot count its cards: {error}")
+    return [_read_gpu(nvml, index, driver_version) for index in range(count)]
+
+
+def _start() -> Any:
+    """The pynvml module, ready; or NvmlUnavailable.
+
+    Never shut down again: the first start costs up to seconds on a big machine, later ones only count.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        return NvmlUnavailable("no_library", "the Python package nvidia-ml-py is not installed")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        reasons: dict[int, tuple[Reason, str]] = {
+            pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: ("no_library", "libnvidia-ml.so.1 not found"),
+            pynvml.NVML_ERROR_DRIVER_NOT_LOADED: ("no_driver", "the NVIDIA kernel driver is not loaded"),
+            pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+                "version_mismatch",
+                "the loaded NVIDIA kernel driver and its libraries have different versions",
+            ),
+        }
+        reason, text = reasons.get(error.value, ("other", f"NVML does not start: {error}"))
+        return NvmlUnavailable(reason, text)
+    return pynvml
+
+
+def _read_gpu(nvml: Any, index: int, driver_version: str) -> GpuState:
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        memory = _memory(nvml, handle)
+    except nvml.NVMLError as error:
+        lost = error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED)
+        return GpuState(index=index, driver_version=driver_version, lost=lost, problem=str(error))
+
+    def read(query: Callable[..., Value], *arguments: Any) -> Value | None:
+        return _optional(nvml, query, handle, *arguments)
+
+    power_milliwatts = read(nvml.nvmlDeviceGetPowerUsage)
+    utilisation = read(nvml.nvmlDeviceGetUtilizationRates)
+    return GpuState(
+        index=index,
+        driver_version=driver_version,
+        uuid=read(nvml.nvmlDeviceGetUUID),
+        name=read(nvml.nvmlDeviceGetName),
+        compute_capability=read(nvml.nvmlDeviceGetCudaComputeCapability),
+        memory_total_bytes=memory and memory.total,
+        memory_used_bytes=memory and memory.used,
+        memory_free_bytes=memory and memory.free,
+        processes=_read_processes(nvml, handle),
+        temperature_celsius=read(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+        power_watts=None if power_milliwatts is None else power_milliwatts / 1000,
+        utilisation_percent=None if utilisation is None else utilisation.gpu,
+        ecc_uncorrected_errors=read(
+            nvml.nvmlDeviceGetTotalEccErrors, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+        ),
+    )
+
+
+def _memory(nvml: Any, handle: Any) -> Any:
+    """None where card and host share their memory (no figures); other errors mean that the card is not usable."""
+    try:
+        return nvml.nvmlDeviceGetMemoryInfo(handle)
+    except nvml.NVMLError_NotSupported:
+        return None
+
+
+def _read_processes(nvml: Any, handle: Any) -> tuple[GpuProcess, ...]:
+    """Compute and graphics processes; one that does both is listed by NVML in both, here once."""
+    found: dict[int, GpuProcess] = {}
+    for query in (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses):
+        for process in _optional(nvml, query, handle) or []:
+            if process.pid not in found:
+                command = _optional(nvml, nvml.nvmlSystemGetProcessName, process.pid)
+                name = command.split()[0].rsplit("/", 1)[-1] if command and command.split() else None
+                found[process.pid] = GpuProcess(process.pid, process.usedGpuMemory, name)
+    return tuple(found.values())
+
+
+def _optional(nvml: Any, query: Callable[..., Value], *arguments: Any) -> Value | None:
+    try:
+        return query(*arguments)
+    except nvml.NVMLError:
+        return None

@@ -1,0 +1,109 @@
+"""The NVML layer through the real nvidia-ml-py, against a driver library of ours, in a child process each."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GIB = 2**30
+
+PROGRAM = """
+import dataclasses, json, sys
+from distxcept.memory import nvml
+def plain(answer):
+    if isinstance(answer, list):
+        return [dataclasses.asdict(gpu) for gpu in answer]
+    return {"type": type(answer).__name__, **dataclasses.asdict(answer)}
+print(json.dumps({"driver": plain(nvml.read_driver()), "gpus": plain(nvml.read_gpus()), "again": plain(nvml.read_gpus()),
+                  "tensorflow": "tensorflow" in sys.modules}))
+"""
+
+
+@pytest.fixture
+def ask(fake_nvml_folder: Path):
+    def run(scenario: str, library_path: Path | None = fake_nvml_folder) -> dict[str, Any]:
+        environ = {**os.environ, "FAKE_NVML_SCENARIO": scenario, "LD_LIBRARY_PATH": str(library_path or "")}
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=environ, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def test_two_healthy_cards(ask) -> None:
+    answer = ask("healthy")
+    assert answer["driver"] == {"type": "Driver", "version": "570.86.10", "cuda_version": [12, 8]}
+    assert answer["gpus"] == [
+        {
+            "index": index,
+            "driver_version": "570.86.10",
+            "lost": False,
+            "problem": None,
+            "uuid": f"GPU-00000000-0000-0000-0000-00000000000{index}",
+            "name": "Fake A100",
+            "compute_capability": [8, 0],
+            "memory_total_bytes": 40 * GIB,
+            "memory_used_bytes": GIB // 2,
+            "memory_free_bytes": 40 * GIB - GIB // 2,
+            "processes": [],
+            "temperature_celsius": 41,
+            "power_watts": 61.5,
+            "utilisation_percent": 7,
+            "ecc_uncorrected_errors": [0, None][index],  # the second card has no ECC
+        }
+        for index in range(2)
+    ]
+    assert answer["again"] == answer["gpus"]
+    assert not answer["tensorflow"]
+
+
+def test_a_full_card_names_the_process_but_not_its_arguments(ask) -> None:
+    first, second = ask("full")["gpus"]
+    assert first["memory_free_bytes"] == GIB
+    assert first["processes"] == [{"pid": 4242, "used_bytes": 38 * GIB, "name": "other-trainer"}]
+    assert second["processes"] == []
+
+
+@pytest.mark.parametrize("scenario", ["lost", "lost_later"])
+def test_a_lost_card_is_reported_beside_the_good_one(ask, scenario: str) -> None:
+    first, second = ask(scenario)["gpus"]
+    assert (first["lost"], first["memory_total_bytes"]) == (False, 40 * GIB)
+    assert (second["lost"], second["problem"]) == (True, "GPU is lost")
+    assert second["memory_total_bytes"] is None
+
+
+def test_a_card_that_shares_the_hosts_memory_has_no_figures_but_works(ask) -> None:
+    first, _ = ask("shared_memory")["gpus"]
+    assert (first["lost"], first["problem"], first["name"]) == (False, None, "Fake A100")
+    assert first["memory_total_bytes"] is None
+
+
+@pytest.mark.parametrize(
+    ("scenario", "reason", "text"),
+    [
+        ("mismatch", "version_mismatch", "have different versions"),
+        ("no_driver", "no_driver", "not loaded"),
+    ],
+)
+def test_a_driver_that_does_not_answer(ask, scenario: str, reason: str, text: str) -> None:
+    answer = ask(scenario)
+    for question in ("driver", "gpus"):
+        assert answer[question]["type"] == "NvmlUnavailable"
+        assert answer[question]["reason"] == reason
+        assert text in answer[question]["text"]
+
+
+def test_no_library(ask, tmp_path: Path) -> None:
+    if Path("/proc/driver/nvidia").exists():
+        pytest.skip("this machine has a real NVIDIA driver")
+    assert ask("healthy", library_path=tmp_path)["gpus"]["reason"] == "no_library"
+
+
+def test_a_driver_without_cards(ask) -> None:
+    assert ask("bare")["gpus"] == []

@@ -103,7 +103,7 @@ def _child(node: Node, part: str | int) -> Node:
 
 def _explain(details: ErrorDetails, place: _Place) -> Problem:
     kind, context = details["type"], details.get("ctx", {})
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "invalid_key"):  # the latter is a key that is a number
         return Problem(place.path, f"unknown key; {suggest_key(place.path, list(children(place.parent)))}")
     if kind == "missing" and isinstance(place.path[-1], int):
         return Problem(place.path[:-1], _mismatch(expected(place.parent), [], details["input"]))
@@ -140,6 +140,8 @@ def _mismatch(wanted: str, choices: list[str], value: Any) -> str:
     hint = f"; did you mean {close}?" if close and len(choices) > 1 else ""
     if isinstance(value, int) and abs(value) > MAX_INT:
         hint = f"; no integer may exceed {MAX_INT}"
+    if value is None and wanted == "a mapping":
+        hint = "; remove the line or write {}"
     return f"expected {wanted}, got {show(value)}{hint}"
 
 
@@ -150,5 +152,5 @@ def show(value: Any) -> str:
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):
-        return f"a list of {len(value)}" if len(value) > 4 else f"[{', '.join(map(show, value))}]"
+        return f"a list of {len(value)}" if len(value) > 4 else shorten(f"[{', '.join(map(show, value))}]")
     return shorten(repr(value), 50)

@@ -6,6 +6,7 @@ duplicate keys, nesting and the size that aliases unfold to are checked before a
 """
 
 import copy
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,9 @@ from yaml.events import MappingEndEvent as MappingEnd
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 20
 MAX_NODES = 10_000
-MAX_DIGITS = 40  # int() of a very long text takes quadratic time
+MAX_DIGITS = (
+    40  # integers beyond are read as floats: Python refuses to print, and no key takes, such integers
+)
 
 Path = tuple[str | int, ...]
 
@@ -70,16 +73,16 @@ def _explain(error: yaml.MarkedYAMLError) -> str:
     return f"not YAML: {problem}"
 
 
-def resolve_scalar(text: str, line: int | None = None) -> Any:
+def resolve_scalar(text: str) -> Any:
     """The value of an unquoted scalar."""
     if _NULL.fullmatch(text):
         return None
     if _BOOL.fullmatch(text):
         return text.lower() == "true"
     if _INT.fullmatch(text):
-        if len(text) > MAX_DIGITS:
-            raise YamlProblem(f"the number {text[:10]}… has more than {MAX_DIGITS} digits", line)
         base = {"0x": 16, "0o": 8}.get(text[:2], 10)
+        if len(text) > MAX_DIGITS:
+            return float(text) if base == 10 else math.inf
         return int(text, base)
     if _FLOAT.fullmatch(text):
         return float(text.replace(".", "") if text[-1].isalpha() else text)  # .inf and .nan
@@ -124,7 +127,7 @@ class _Builder:
 
     def _value(self, event: Any, path: Path, depth: int) -> tuple[Any, int]:
         if isinstance(event, ScalarEvent):
-            return (resolve_scalar(event.value, _line(event)) if event.implicit[0] else event.value), 0
+            return (resolve_scalar(event.value) if event.implicit[0] else event.value), 0
         if isinstance(event, SequenceStartEvent):
             value: Any = self._sequence(path, depth)
         else:
@@ -159,7 +162,7 @@ class _Builder:
             raise YamlProblem("a key must be plain text", line)
         if event.implicit[0] and event.value == "<<":
             raise YamlProblem("merge keys (<<) are not supported; write the keys out", line)
-        key = resolve_scalar(event.value, line) if event.implicit[0] else event.value
+        key = resolve_scalar(event.value) if event.implicit[0] else event.value
         if isinstance(key, bool) or not isinstance(key, str | int):
             raise YamlProblem(f"the key {shorten(event.value)!r} is no text; put it in quotes", line)
         return key

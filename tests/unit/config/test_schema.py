@@ -258,6 +258,12 @@ def test_the_python_name_of_global_is_no_key():
     ]
 
 
+def test_a_number_is_an_unknown_key_of_a_section():
+    assert problems(with_key("batch", {7: 1})) == [
+        "batch.7: unknown key; the keys here are global, virtual, micro"
+    ]
+
+
 def test_sections_can_be_built_in_code():
     assert CosineSchedule(kind="cosine").final == 0.0
     with pytest.raises(ValidationError):

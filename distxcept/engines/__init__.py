@@ -1,0 +1,85 @@
+"""Engines: how replicas run and how their sums meet. `create_engine` is the one place that chooses."""
+
+from distxcept.cluster import Placement
+from distxcept.config.schema import EngineSection
+from distxcept.engines.base import Engine
+from distxcept.errors import ConfigError
+
+__all__ = ["Engine", "create_engine"]
+
+INSTALL_HOROVOD = "bash launch/build_horovod.sh, then pip install 'distxcept[horovod]'"
+
+
+def create_engine(config: EngineSection, placement: Placement) -> Engine:
+    """Eager, once a process, before anything touches a device."""
+    name = config.name
+    if name == "auto":
+        name = _choose(config, placement)
+    if placement.is_distributed and name != "horovod":
+        raise ConfigError(
+            f"{placement.size} tasks were launched, but engine.name is {name}, which runs in one process: every task "
+            "would train on its own; set engine.name=horovod (or auto), or launch one task"
+        )
+    return _ENGINES[name](config, placement)
+
+
+def _choose(config: EngineSection, placement: Placement) -> str:
+    from distxcept.engines.devices import count_gpus
+
+    if placement.is_distributed:
+        return "horovod"
+    if config.devices == "auto":
+        return "mirrored" if count_gpus() > 1 else "single"
+    wanted = config.devices if isinstance(config.devices, int) else len(config.devices)
+    return "mirrored" if wanted > 1 else "single"
+
+
+def _single(config: EngineSection, placement: Placement) -> Engine:
+    from distxcept.engines.devices import prepare_devices
+    from distxcept.engines.single import SingleEngine
+
+    if (
+        config.devices != "auto"
+        and config.devices != 1
+        and (isinstance(config.devices, int) or len(config.devices) > 1)
+    ):
+        raise ConfigError(
+            f"engine.name is single, but engine.devices is {config.devices}; use mirrored, or one device"
+        )
+    return SingleEngine(prepare_devices(1 if config.devices == "auto" else config.devices, config.threads)[0])
+
+
+def _mirrored(config: EngineSection, placement: Placement) -> Engine:
+    from distxcept.engines.devices import prepare_devices
+    from distxcept.engines.mirrored import MirroredEngine
+
+    return MirroredEngine(prepare_devices(config.devices, config.threads))
+
+
+def _horovod(config: EngineSection, placement: Placement) -> Engine:
+    if placement.is_distributed and placement.wire_up is None:
+        raise ConfigError(
+            f"{placement.launcher} started {placement.size} tasks without MPI, so they cannot find each other; "
+            "use srun --mpi=pmix"
+        )
+    try:
+        from distxcept.engines.horovod import HorovodEngine, start_horovod
+
+        local_rank = start_horovod()
+    except ImportError as error:
+        raise ConfigError(
+            f"{placement.size} tasks were launched, but Horovod cannot be imported ({error}); "
+            f"install it: {INSTALL_HOROVOD}"
+        ) from error
+    from distxcept.engines.devices import prepare_rank_device
+
+    engine = HorovodEngine(prepare_rank_device(config, placement, local_rank), config.compression)
+    if engine.ranks != placement.size:
+        raise ConfigError(
+            f"the launcher started {placement.size} tasks, but Horovod sees {engine.ranks}: it was built with another "
+            f"MPI than {placement.launcher} uses; rebuild it: {INSTALL_HOROVOD}"
+        )
+    return engine
+
+
+_ENGINES = {"single": _single, "mirrored": _mirrored, "horovod": _horovod}

@@ -1,0 +1,86 @@
+"""Which devices this process uses, fixed before TensorFlow touches any of them."""
+
+import os
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from distxcept.cluster import Placement
+from distxcept.config.schema import EngineSection
+from distxcept.errors import ConfigError
+
+
+def count_gpus() -> int:
+    return len(tf.config.list_physical_devices("GPU"))
+
+
+def prepare_devices(devices: str | int | Sequence[str], threads: int | None) -> list[str]:
+    """Devices of a process that has the machine for itself: GPUs if there are any, else logical CPUs."""
+    _set_threads(threads)
+    gpus = tf.config.list_physical_devices("GPU")
+    if not isinstance(devices, (str, int)):
+        return _named(list(devices), len(gpus))
+    _share_gpus(gpus)
+    if devices == "auto":
+        devices = max(1, len(gpus))
+    assert isinstance(devices, int)
+    if gpus:
+        if devices > len(gpus):
+            raise ConfigError(
+                f"engine.devices is {devices}, but TensorFlow sees {len(gpus)} GPUs; see distxcept doctor"
+            )
+        return [f"GPU:{k}" for k in range(devices)]
+    _split_cpu(devices)
+    return [f"CPU:{k}" for k in range(devices)]
+
+
+def prepare_rank_device(config: EngineSection, placement: Placement, local_rank: int) -> str:
+    """The one device of a rank: the GPU of its local rank, else the CPU with its part of the cores."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        _set_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // placement.local_size))
+        return "CPU:0"
+    _set_threads(config.threads)
+    # A launcher may show each rank only its own GPU, or all of them to every rank.
+    number = 0 if len(gpus) == 1 and placement.local_size == 1 else local_rank
+    if number >= len(gpus):
+        raise ConfigError(
+            f"local rank {local_rank} has no GPU of its own: this host has {placement.local_size} ranks and "
+            f"{len(gpus)} GPUs; launch at most one rank for each GPU"
+        )
+    tf.config.set_visible_devices(gpus[number], "GPU")
+    _share_gpus([gpus[number]])
+    return "GPU:0"
+
+
+def _named(names: list[str], gpus: int) -> list[str]:
+    """Names such as GPU:1 or CPU:0, each once."""
+    for name in names:
+        kind, _, number = name.upper().partition(":")
+        if kind not in ("CPU", "GPU") or not number.isdigit():
+            raise ConfigError(f"engine.devices names {name!r}; a device is written GPU:0 or CPU:0")
+        if kind == "GPU" and int(number) >= gpus:
+            raise ConfigError(
+                f"engine.devices names {name}, but TensorFlow sees {gpus} GPUs; see distxcept doctor"
+            )
+    upper = [name.upper() for name in names]
+    if len(set(upper)) != len(upper):
+        raise ConfigError(f"engine.devices names a device twice: {', '.join(names)}")
+    _split_cpu(1 + max((int(name[4:]) for name in upper if name.startswith("CPU")), default=0))
+    return upper
+
+
+def _split_cpu(number: int) -> None:
+    if number > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * number)
+
+
+def _share_gpus(gpus: Sequence) -> None:
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def _set_threads(threads: int | None) -> None:
+    if threads:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)

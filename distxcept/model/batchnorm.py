@@ -1,0 +1,81 @@
+"""Batch norm whose statistics belong to the virtual batch.
+
+A normalizer is called once for each batch-norm layer in a forward pass. In training it also gathers, for each layer,
+the sums over the virtual batches of count × mean and count × biased variance: the moving statistics take one
+step an update from these, after all replicas have added theirs.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+import tensorflow as tf
+
+EPSILON = 1e-3
+
+
+class Normalizer(Protocol):
+    def __call__(self, name: str, x: tf.Tensor, weights: Mapping[str, tf.Tensor]) -> tf.Tensor: ...
+
+
+def normalize_by_moving(name: str, x: tf.Tensor, weights: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """Inference: the moving statistics, folded into one multiplication and one addition."""
+    scale = weights[f"{name}/gamma"] * tf.math.rsqrt(weights[f"{name}/moving_variance"] + EPSILON)
+    shift = weights[f"{name}/beta"] - weights[f"{name}/moving_mean"] * scale
+    return x * tf.cast(scale, x.dtype) + tf.cast(shift, x.dtype)
+
+
+class VirtualBatchNormalizer:
+    """Training: the statistics of each virtual batch of the micro batch, on its own.
+
+    `mask` is [virtual batches, samples], one for a real sample and zero for padding and unreadable images.
+    With `fused`, the caller promises that all of it is one, and the fast kernel does the work; that kernel knows
+    neither weights nor float64. Layers in `frozen` run as in inference.
+    """
+
+    def __init__(self, mask: tf.Tensor, *, fused: bool, frozen: Collection[str] = ()):
+        self.mask = mask
+        self.fused = fused
+        self.frozen = frozen
+        self.groups, self.group_size = mask.shape
+        self.sums: dict[str, tf.Tensor] = {}
+        """Of each layer: [2, channels], Σ count·mean and Σ count·variance over the virtual batches."""
+
+    def __call__(self, name: str, x: tf.Tensor, weights: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        if name in self.frozen:
+            return normalize_by_moving(name, x, weights)
+        gamma, beta = weights[f"{name}/gamma"], weights[f"{name}/beta"]
+        if self.fused:
+            y, self.sums[name] = self._fused(x, gamma, beta)
+        else:
+            y, self.sums[name] = self._masked(x, gamma, beta)
+        return y
+
+    def _fused(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        outputs, means, variances = [], [], []
+        for part in tf.split(x, self.groups) if self.groups > 1 else [x]:
+            y, mean, variance = tf.compat.v1.nn.fused_batch_norm(
+                part, gamma, beta, epsilon=EPSILON, is_training=True
+            )
+            outputs.append(y)
+            means.append(mean)
+            variances.append(variance)
+        elements = self.group_size * x.shape[1] * x.shape[2]
+        # The kernel hands out the variance × N/(N−1); the definition wants the biased one.
+        to_biased = (elements - 1) / elements if elements > 1 else 1.0
+        sums = tf.stack([tf.add_n(means), tf.add_n(variances) * to_biased]) * float(self.group_size)
+        return tf.concat(outputs, axis=0) if self.groups > 1 else outputs[0], sums
+
+    def _masked(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        dtype = gamma.dtype
+        grouped = tf.reshape(tf.cast(x, dtype), [self.groups, self.group_size, *x.shape[1:]])
+        mask = tf.cast(self.mask, dtype)[:, :, None, None, None]
+        count = tf.cast(tf.reduce_sum(self.mask, axis=1), dtype)[:, None]
+        # A virtual batch without a single real sample has no statistics; dividing by one keeps it finite.
+        elements = tf.maximum(count, 1.0) * float(x.shape[1] * x.shape[2])
+        mean = tf.reduce_sum(grouped * mask, axis=[1, 2, 3]) / elements
+        centred = grouped - mean[:, None, None, None, :]
+        variance = tf.reduce_sum(tf.square(centred) * mask, axis=[1, 2, 3]) / elements
+        scale = gamma * tf.math.rsqrt(variance + EPSILON)
+        y = centred * scale[:, None, None, None, :] + beta
+        sums = tf.stack([tf.reduce_sum(count * mean, axis=0), tf.reduce_sum(count * variance, axis=0)])
+        return tf.cast(tf.reshape(y, tf.shape(x)), x.dtype), sums

@@ -1,0 +1,149 @@
+"""The sums of one replica over its micro steps: gradients, statistics, counters.
+
+    sums = 0
+    for each micro step of the replica's block, one at a time:
+        sums += sums of the micro batch                       forward, backward
+    (the last step stands outside of the loop where it is shorter, or where its gradients shall leave early)
+
+Nothing is assigned here: weights come in as tensors, sums go out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from distxcept.model.batchnorm import VirtualBatchNormalizer
+from distxcept.model.precision import Precision
+from distxcept.model.xception import Xception
+from distxcept.training.objective import Objective
+
+
+class Batch(NamedTuple):
+    """Samples of one replica in one update, on the host: [virtual batches, samples of one, …]."""
+
+    images: tf.Tensor
+    labels: tf.Tensor
+    mask: tf.Tensor
+    """One for a real sample, zero for padding and unreadable images."""
+    first_virtual: tf.Tensor
+    """Number within the update of the first virtual batch."""
+    lane_bounds: tf.Tensor
+    """Ordered reduction: bounds of this replica's lanes within its block; else empty."""
+
+    def take(self, start: tf.Tensor | int, size: int) -> "Batch":
+        """Traced. Virtual batches [start, start + size); cut on the host, so that a device gets one micro batch."""
+        with tf.device("CPU:0"):
+            parts = (tf.slice(t, [start] + [0] * (len(t.shape) - 1), [size, *t.shape[1:]]) for t in self[:3])
+            return Batch(*parts, *self[3:])
+
+
+class Sums(NamedTuple):
+    gradients: list[tf.Tensor]
+    statistics: tf.Tensor
+    """Σ count·mean and Σ count·variance of each trained batch norm, flat."""
+    counters: tf.Tensor
+    """Real samples, loss, correct answers; float64."""
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    model: Xception
+    objective: Objective
+    precision: Precision
+    trained: Sequence[str]
+    """Names of the weights that get a gradient."""
+    norms: Sequence[str]
+    """Batch-norm layers that run on batch statistics."""
+    frozen_norms: frozenset[str]
+
+    def zeros(self, weights: Mapping[str, tf.Tensor]) -> Sums:
+        dtype = self.precision.variable
+        channels = sum(weights[f"{norm}/gamma"].shape[0] for norm in self.norms)
+        return Sums(
+            [tf.zeros(weights[name].shape, dtype) for name in self.trained],
+            tf.zeros([2 * channels], dtype),
+            tf.zeros([3], tf.float64),
+        )
+
+    def block(
+        self,
+        weights: Mapping[str, tf.Tensor],
+        batch: Batch,
+        *,
+        key: tf.Tensor,
+        scale: tf.Tensor,
+        steps: Sequence[int],
+        fused: bool,
+        peel_last: bool,
+    ) -> Sums:
+        """Traced, replica context. `steps` are the sizes of the micro steps in virtual batches."""
+
+        def micro(start: tf.Tensor | int, size: int) -> Sums:
+            part = batch.take(start, size)
+            numbers = batch.first_virtual + start + tf.range(size)
+            seeds = tf.stack([tf.fill([size], key), tf.cast(numbers, tf.int64)], axis=1)
+            return self.micro_step(weights, part, seeds=seeds, scale=scale, fused=fused)
+
+        if not steps:
+            return self.zeros(weights)
+        if len(steps) == 1:
+            return micro(0, steps[0])
+        looped = len(steps) - 1 if peel_last or steps[-1] != steps[0] else len(steps)
+        size = steps[0]
+        sums = self.loop(lambda k: micro(k * size, size), 0, looped, self.zeros(weights))
+        if looped == len(steps):
+            return sums
+        # Without this the last step would start while the loop still runs, and memory would hold both.
+        with tf.control_dependencies(sums.gradients):
+            return add(sums, micro(tf.identity(looped * size), steps[-1]))
+
+    def loop(self, step, start: tf.Tensor | int, stop: tf.Tensor | int, sums: Sums) -> Sums:
+        """Adds `step(k)` for k in [start, stop), strictly one after the other, so that memory holds one of them."""
+
+        def body(k: tf.Tensor, sums: Sums) -> tuple[tf.Tensor, Sums]:
+            return k + 1, add(sums, step(k))
+
+        first = tf.convert_to_tensor(start, tf.int32)
+        return tf.while_loop(lambda k, _: k < stop, body, (first, sums), parallel_iterations=1)[1]
+
+    def micro_step(
+        self,
+        weights: Mapping[str, tf.Tensor],
+        batch: Batch,
+        *,
+        seeds: tf.Tensor,
+        scale: tf.Tensor,
+        fused: bool,
+    ) -> Sums:
+        """Traced, replica context. One forward and backward pass; `scale` multiplies the gradients only."""
+        mask = tf.reshape(batch.mask, [-1])
+        labels = tf.reshape(batch.labels, [-1])
+        sources = [weights[name] for name in self.trained]
+        normalizer = VirtualBatchNormalizer(batch.mask, fused=fused, frozen=self.frozen_norms)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(sources)
+            images = tf.reshape(batch.images, [-1, *batch.images.shape[2:]])
+            logits = self.model(
+                images, weights, normalizer, dtype=self.precision.compute, dropout_seeds=seeds
+            )
+            logits = tf.cast(logits, self.precision.variable)
+            loss = tf.reduce_sum(self.objective.losses(logits, labels) * tf.cast(mask, logits.dtype))
+            target = loss * scale
+        gradients = tape.gradient(target, sources)
+        missing = [name for name, gradient in zip(self.trained, gradients, strict=True) if gradient is None]
+        if missing:
+            raise RuntimeError(f"no gradient reaches {', '.join(missing)}")
+        correct = tf.cast(tf.argmax(logits, axis=1, output_type=tf.int32) == labels, tf.float64)
+        counters = [tf.reduce_sum(mask), loss, tf.reduce_sum(correct * tf.cast(mask, tf.float64))]
+        statistics = [tf.reshape(normalizer.sums[norm], [-1]) for norm in self.norms]
+        return Sums(
+            gradients,
+            tf.concat(statistics, axis=0) if statistics else tf.zeros([0], self.precision.variable),
+            tf.stack([tf.cast(counter, tf.float64) for counter in counters]),
+        )
+
+
+def add(a: Sums, b: Sums) -> Sums:
+    return tf.nest.map_structure(tf.add, a, b)

@@ -1,0 +1,85 @@
+"""Update rules as pure functions of (weight, gradient, slots). The formulas are those of Keras 3."""
+
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from distxcept.config.schema import OptimizerSection
+
+DECOUPLED = ("adamw", "lamb")
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """What one weight's step takes from the config. `time` counts applied updates from 1."""
+
+    config: OptimizerSection
+
+    @property
+    def slot_names(self) -> tuple[str, ...]:
+        if self.config.name == "sgd":
+            return ("velocity",) if self.config.momentum else ()
+        if self.config.name == "rmsprop":
+            return ("mean_square", "velocity") if self.config.momentum else ("mean_square",)
+        return ("first_moment", "second_moment")
+
+    def step(
+        self,
+        weight: tf.Tensor,
+        gradient: tf.Tensor,
+        slots: dict[str, tf.Tensor],
+        *,
+        rate: tf.Tensor,
+        time: tf.Tensor,
+        decays: bool,
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Traced. The new weight and slots; `decays` says whether weight decay applies to this weight."""
+        decay = self.config.weight_decay if decays else 0.0
+        if decay and self.config.name not in DECOUPLED:
+            gradient = gradient + decay * weight
+        rule = {"sgd": self._sgd, "rmsprop": self._rmsprop}.get(self.config.name)
+        if rule is not None:
+            return rule(weight, gradient, slots, rate)
+        return self._moments(weight, gradient, slots, rate, time, decay, decays)
+
+    def _sgd(self, weight, gradient, slots, rate):
+        momentum = self.config.momentum
+        if not momentum:
+            return weight - rate * gradient, {}
+        velocity = momentum * slots["velocity"] - rate * gradient
+        move = momentum * velocity - rate * gradient if self.config.nesterov else velocity
+        return weight + move, {"velocity": velocity}
+
+    def _rmsprop(self, weight, gradient, slots, rate):
+        rho = self.config.rho
+        mean_square = rho * slots["mean_square"] + (1.0 - rho) * tf.square(gradient)
+        move = rate * gradient * tf.math.rsqrt(mean_square + self.config.epsilon)
+        if not self.config.momentum:
+            return weight - move, {"mean_square": mean_square}
+        velocity = self.config.momentum * slots["velocity"] + move
+        return weight - velocity, {"mean_square": mean_square, "velocity": velocity}
+
+    def _moments(self, weight, gradient, slots, rate, time, decay, adapts):
+        """Adam, AdamW and LAMB: the same two moments, then their own way to step along their quotient."""
+        beta1, beta2 = self.config.betas
+        epsilon = self.config.epsilon
+        first = beta1 * slots["first_moment"] + (1.0 - beta1) * gradient
+        second = beta2 * slots["second_moment"] + (1.0 - beta2) * tf.square(gradient)
+        correction1 = 1.0 - tf.pow(tf.cast(beta1, weight.dtype), time)
+        correction2 = 1.0 - tf.pow(tf.cast(beta2, weight.dtype), time)
+        new_slots = {"first_moment": first, "second_moment": second}
+        if self.config.name == "lamb":
+            direction = first / correction1 / (tf.sqrt(second / correction2) + epsilon) + decay * weight
+            # Biases and batch-norm parameters are small by nature: no trust ratio for them, as no decay.
+            trust = _trust_ratio(weight, direction) if adapts else 1.0
+            return weight - rate * trust * direction, new_slots
+        alpha = rate * tf.sqrt(correction2) / correction1
+        stepped = weight - alpha * first / (tf.sqrt(second) + epsilon)
+        return stepped - rate * decay * weight, new_slots
+
+
+def _trust_ratio(weight: tf.Tensor, direction: tf.Tensor) -> tf.Tensor:
+    weight_norm, direction_norm = tf.norm(weight), tf.norm(direction)
+    usable = tf.logical_and(weight_norm > 0, direction_norm > 0)
+    ratio = weight_norm / tf.where(usable, direction_norm, tf.ones_like(direction_norm))
+    return tf.where(usable, ratio, tf.ones_like(ratio))

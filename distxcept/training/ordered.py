@@ -1,0 +1,75 @@
+"""Sums in one fixed order: the same bits on every number of replicas that divides the lanes.
+
+A lane is a contiguous run of the update's virtual batches, fixed by the update alone. Its virtual batches are added one
+by one, in order. The lanes are then added pairwise, neighbour with neighbour, level by level: pairs that one
+replica holds are added there, the rest after an exchange, and both give the same tree.
+"""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from distxcept.engines import Engine
+from distxcept.training.accumulate import Accumulator, Batch, Sums
+
+
+def ordered_sums(
+    accumulator: Accumulator,
+    engine: Engine,
+    weights: Mapping[str, tf.Tensor],
+    batch: Batch,
+    *,
+    key: tf.Tensor,
+    scale: tf.Tensor,
+    lanes: int,
+    fused: bool,
+) -> Sums:
+    """Traced, replica context. The sums over all replicas."""
+    local_lanes = lanes // engine.replicas
+    zeros = accumulator.zeros(weights)
+    shapes = [tensor.shape for tensor in tf.nest.flatten(zeros)]
+
+    def one_virtual_batch(j: tf.Tensor) -> Sums:
+        seeds = tf.stack([key, tf.cast(batch.first_virtual + j, tf.int64)])[None]
+        return accumulator.micro_step(weights, batch.take(j, 1), seeds=seeds, scale=scale, fused=fused)
+
+    def one_lane(lane: tf.Tensor, arrays: list[tf.TensorArray]):
+        bounds = batch.lane_bounds
+        sums = accumulator.loop(one_virtual_batch, bounds[lane], bounds[lane + 1], zeros)
+        flat = _flatten(sums)
+        return lane + 1, [array.write(lane, value) for array, value in zip(arrays, flat, strict=True)]
+
+    arrays = [
+        tf.TensorArray(tensor.dtype, local_lanes, element_shape=tensor.shape) for tensor in _flatten(zeros)
+    ]
+    loop = (tf.constant(0), arrays)
+    arrays = tf.while_loop(lambda lane, _: lane < local_lanes, one_lane, loop, parallel_iterations=1)[1]
+    levels = [_pairs_while_even(array.stack()) for array in arrays]
+    gathered = engine.gather(levels)
+    return _unflatten([_tree(tensor) for tensor in gathered], zeros, shapes)
+
+
+def _flatten(sums: Sums) -> list[tf.Tensor]:
+    """Gradients and statistics as one vector, counters (another dtype) as a second."""
+    vectors = [tf.reshape(tensor, [-1]) for tensor in [*sums.gradients, sums.statistics]]
+    return [tf.concat(vectors, axis=0), sums.counters]
+
+
+def _unflatten(flat: list[tf.Tensor], like: Sums, shapes: list[tf.TensorShape]) -> Sums:
+    sizes = [shape.num_elements() for shape in shapes[:-1]]
+    parts = [tf.reshape(part, shape) for part, shape in zip(tf.split(flat[0], sizes), shapes, strict=False)]
+    return Sums(parts[:-1], parts[-1], flat[1])
+
+
+def _pairs_while_even(lanes: tf.Tensor) -> tf.Tensor:
+    while lanes.shape[0] % 2 == 0:
+        lanes = lanes[0::2] + lanes[1::2]
+    return lanes
+
+
+def _tree(lanes: tf.Tensor) -> tf.Tensor:
+    """Adds neighbours level by level; one without a neighbour moves up as it is."""
+    while lanes.shape[0] > 1:
+        even = lanes.shape[0] // 2 * 2
+        lanes = tf.concat([lanes[0:even:2] + lanes[1:even:2], lanes[even:]], axis=0)
+    return lanes[0]

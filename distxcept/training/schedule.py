@@ -1,0 +1,42 @@
+"""The learning rate of an update: a pure function of the update's number, never of micro steps."""
+
+import math
+from bisect import bisect_right
+
+from distxcept.config.schema import (
+    CosineSchedule,
+    ExponentialSchedule,
+    OptimizerSection,
+    Schedule,
+    StepSchedule,
+)
+
+
+def learning_rate(
+    config: OptimizerSection, *, update: int, updates_per_epoch: int, total_updates: int, global_batch: int
+) -> float:
+    """Rate of the update number `update`, counted from 0 over the whole run."""
+    base = config.learning_rate
+    if config.base_batch is not None:
+        base *= global_batch / config.base_batch
+    warmup = config.warmup_updates
+    if update < warmup:
+        return base * (update + 1) / warmup
+    return base * _factor(config.schedule, update, updates_per_epoch, total_updates, warmup)
+
+
+def _factor(
+    schedule: Schedule, update: int, updates_per_epoch: int, total_updates: int, warmup: int
+) -> float:
+    epochs = update / updates_per_epoch
+    match schedule:
+        case ExponentialSchedule():
+            decays = epochs / schedule.every_epochs
+            return schedule.decay ** (math.floor(decays) if schedule.staircase else decays)
+        case StepSchedule():
+            return schedule.factor ** bisect_right(schedule.at_epochs, epochs)
+        case CosineSchedule():
+            progress = min(1.0, (update - warmup) / max(1, total_updates - 1 - warmup))
+            return schedule.final + (1.0 - schedule.final) * 0.5 * (1.0 + math.cos(math.pi * progress))
+        case _:
+            return 1.0

@@ -1,0 +1,181 @@
+"""One weight update, exactly as the config defines it.
+
+    for each micro step of this replica, one at a time:      accumulate.py
+        sums += gradients, batch-norm statistics, counters
+    sums = sum over all replicas                             once; or in fixed order: ordered.py
+    if all gradients are finite (the same answer everywhere):
+        gradient = sums / real samples;  clip;  decay;  optimizer;  moving average;  moving statistics
+
+Nothing is assigned before the last step, so an update that fails half way can be run again.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from distxcept.batching import BatchPlan
+from distxcept.config.schema import Config
+from distxcept.engines import Engine
+from distxcept.model.freezing import trained_norms, trained_parameters
+from distxcept.model.precision import PRECISIONS
+from distxcept.model.xception import Xception
+from distxcept.training.accumulate import Accumulator, Batch, Sums
+from distxcept.training.objective import Objective
+from distxcept.training.optimizer import Optimizer
+from distxcept.training.ordered import ordered_sums
+from distxcept.training.state import State
+
+SCALE_GROWTH_UPDATES = 2000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one update tells the loop; the same on every rank."""
+
+    samples: int
+    loss_sum: float
+    correct: int
+    applied: bool
+    gradient_norm: float
+    loss_scale: float
+    stop_requested: bool
+
+
+class Update:
+    def __init__(self, config: Config, engine: Engine, model: Xception, objective: Objective, weights=None):
+        self.config, self.engine = config, engine
+        self.precision = PRECISIONS[config.precision]
+        self.trained = trained_parameters(model, config.model.freeze)
+        self.norms = trained_norms(model, config.model.freeze)
+        self.optimizer = Optimizer(config.optimizer)
+        self.state = State(
+            engine,
+            model,
+            self.trained,
+            self.optimizer.slot_names,
+            seed=config.run.seed,
+            precision=self.precision,
+            ema=config.optimizer.ema is not None,
+            weights=weights,
+        )
+        every_norm = trained_norms(model, None)
+        self.accumulator = Accumulator(
+            model,
+            objective,
+            self.precision,
+            trained=[p.name for p in self.trained],
+            norms=self.norms,
+            frozen_norms=frozenset(every_norm) - frozenset(self.norms),
+        )
+        # Gradients that travel or are computed in float16 are those of the mean loss: a sum would overflow.
+        shrink = self.precision.loss_scaling or config.engine.compression == "fp16"
+        self.gradient_scale = 1.0 / config.batch.global_ if shrink else 1.0
+        self._replica_step = engine.compile(self._step)
+
+    def __call__(
+        self,
+        batches: list[Batch],
+        plan: BatchPlan,
+        *,
+        key: int,
+        rate: float,
+        stop: bool = False,
+        overlap: bool = False,
+    ) -> Outcome:
+        """Eager. `batches` has one entry for each local replica; `key` fixes the randomness of the update."""
+        dtype = self.precision.variable
+        common = (
+            tf.constant(key, tf.int64),
+            tf.constant(rate, dtype),
+            tf.constant([float(stop)], tf.float64),
+        )
+        steps = tuple(tuple(plan.micro_steps(batch.images.shape[0])) for batch in batches)
+        dense = all(bool(np.all(batch.mask)) for batch in batches)
+        fused = dense and plan.lanes is None and dtype != tf.float64
+        values = self._replica_step(
+            batches, common, steps=steps, fused=fused, lanes=plan.lanes, overlap=overlap
+        )
+        samples, loss, correct, stop_sum, applied, norm, scale = values.numpy().tolist()
+        return Outcome(round(samples), loss, round(correct), bool(applied), norm, scale, stop_sum > 0)
+
+    def _step(self, batch: Batch, common, *, steps, fused, lanes, overlap) -> tf.Tensor:
+        """Traced, replica context."""
+        key, rate, stop = common
+        weights = {name: tf.convert_to_tensor(v) for name, v in self.state.weights.items()}
+        scale = tf.convert_to_tensor(self.state.loss_scale) * self.gradient_scale
+        # Replicas differ in steps only through their number of virtual batches.
+        of_size = {sum(sizes): sizes for sizes in steps}
+        arguments = dict(key=key, scale=scale, fused=fused)
+        if lanes is None:
+            sizes = of_size[batch.images.shape[0]]
+            sums = self.accumulator.block(weights, batch, steps=sizes, peel_last=overlap, **arguments)
+            counters = tf.concat([sums.counters, stop], axis=0)
+            gradients, (statistics, counters) = self.engine.sum(sums.gradients, [sums.statistics, counters])
+        else:
+            sums = ordered_sums(self.accumulator, self.engine, weights, batch, lanes=lanes, **arguments)
+            gradients, statistics = sums.gradients, sums.statistics
+            with tf.control_dependencies([sums.counters]):
+                _, (stop,) = self.engine.sum([], [tf.identity(stop)])
+            counters = tf.concat([sums.counters, stop], axis=0)
+        count = tf.cast(counters[0], self.precision.variable)
+        finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
+        apply = tf.logical_and(finite, count > 0)
+        norm = tf.cond(
+            apply,
+            lambda: self._apply(weights, gradients, statistics, count, scale, rate),
+            lambda: tf.constant(float("nan"), self.precision.variable),
+        )
+        self._adapt_loss_scale(finite)
+        flags = [apply, norm, self.state.loss_scale]
+        return tf.concat([counters, tf.stack([tf.cast(flag, tf.float64) for flag in flags])], axis=0)
+
+    def _apply(self, weights, gradients, statistics, count, scale, rate) -> tf.Tensor:
+        """Traced, replica context. Every replica holds the same sums here and assigns the same values by itself."""
+        config, state = self.config, self.state
+        gradients = [gradient / (scale * count) for gradient in gradients]
+        norm = tf.linalg.global_norm(gradients)
+        if config.optimizer.clip_norm is not None:
+            factor = tf.minimum(tf.ones_like(norm), config.optimizer.clip_norm / norm)
+            gradients = [gradient * factor for gradient in gradients]
+        applied = state.applied.assign_add(1)
+        time = tf.cast(applied, rate.dtype)
+        for parameter, gradient in zip(self.trained, gradients, strict=True):
+            name = parameter.name
+            slots = {slot: tf.convert_to_tensor(of_slot[name]) for slot, of_slot in state.slots.items()}
+            weight, slots = self.optimizer.step(
+                weights[name], gradient, slots, rate=rate, time=time, decays=parameter.decays
+            )
+            state.weights[name].assign(weight)
+            for slot, value in slots.items():
+                state.slots[slot][name].assign(value)
+            if config.optimizer.ema is not None:
+                # The average follows closely at first, so that a short run is not dominated by its start.
+                decay = tf.minimum(tf.cast(config.optimizer.ema, time.dtype), (1.0 + time) / (10.0 + time))
+                state.ema[name].assign(decay * state.ema[name] + (1.0 - decay) * weight)
+        self._move_statistics(weights, statistics / count)
+        return norm
+
+    def _move_statistics(self, weights, statistics: tf.Tensor) -> None:
+        momentum = self.config.model.batchnorm_momentum
+        names = [f"{norm}/moving_{kind}" for norm in self.norms for kind in ("mean", "variance")]
+        for name, value in zip(
+            names, tf.split(statistics, [weights[n].shape[0] for n in names]), strict=True
+        ):
+            self.state.weights[name].assign(momentum * weights[name] + (1.0 - momentum) * value)
+
+    def _adapt_loss_scale(self, finite: tf.Tensor) -> None:
+        """Halves the scale after an overflow, doubles it after many updates without one."""
+        if not self.precision.loss_scaling:
+            return
+        scale, good = (
+            tf.convert_to_tensor(self.state.loss_scale),
+            tf.convert_to_tensor(self.state.good_updates),
+        )
+        grow = tf.logical_and(finite, good + 1 >= SCALE_GROWTH_UPDATES)
+        raised = tf.where(grow, scale * 2.0, scale)
+        self.state.loss_scale.assign(tf.where(finite, raised, tf.maximum(scale / 2.0, 1.0)))
+        self.state.good_updates.assign(tf.where(tf.logical_or(grow, ~finite), tf.zeros_like(good), good + 1))
+
+
+__all__ = ["Outcome", "Sums", "Update"]

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from distxcept.config.augment import Augment, Crop
 from distxcept.config.base import (
     MAX_INT,
     CountInt,
@@ -23,7 +24,16 @@ from distxcept.config.base import (
     contradiction,
     larger_is_better,
 )
-from distxcept.config.data import Augment, Crop, DataSection, FolderSource, Source, SyntheticSource
+from distxcept.config.data import (
+    ArraysSource,
+    DataSection,
+    FolderSource,
+    ManifestSource,
+    RecordsSource,
+    Source,
+    SyntheticSource,
+    TfdsSource,
+)
 from distxcept.config.optimizer import (
     ConstantSchedule,
     CosineSchedule,
@@ -36,6 +46,7 @@ from distxcept.config.optimizer import (
 from distxcept.config.yaml_text import dump_yaml
 
 __all__ = [
+    "ArraysSource",
     "Augment",
     "BatchSection",
     "CheckpointSection",
@@ -48,16 +59,19 @@ __all__ = [
     "EngineSection",
     "ExponentialSchedule",
     "FolderSource",
+    "ManifestSource",
     "Metric",
     "ModelSection",
     "OptimizerSection",
     "Plateau",
     "Precision",
+    "RecordsSource",
     "RunSection",
     "Schedule",
     "Source",
     "StepSchedule",
     "SyntheticSource",
+    "TfdsSource",
     "larger_is_better",
 ]
 

@@ -16,7 +16,12 @@ KEYS = {(key.name, key.kind): key for key in all_keys()}
         ("model.image_size", None, "an integer ≥ 71 and ≤ 4096", "299"),
         ("model.weights", None, "imagenet, a path or null", "null"),
         ("model.class_weights", None, "balanced, a mapping to a number > 0 or null", "null"),
-        ("data.train", None, "a mapping of kind folder | synthetic", "required"),
+        (
+            "data.train",
+            None,
+            "a mapping of kind arrays | folder | manifest | records | synthetic | tfds",
+            "required",
+        ),
         ("data.train.path", "folder", "a path", "required"),
         ("data.augment.flip", None, "true or false", "true"),
         ("batch.global", None, "an integer ≥ 1", "32"),

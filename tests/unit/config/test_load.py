@@ -113,13 +113,16 @@ def test_the_resolved_config_starts_the_same_run(write):
         ("data:\n  train:\n    kind: folder\n", "c.yaml:2: data.train.path: missing; expected a path"),
         (
             "data:\n  train:\n    path: x\n",
-            "c.yaml:2: data.train.kind: missing; expected folder or synthetic",
+            "c.yaml:2: data.train.kind: missing; expected arrays, folder, manifest, records, synthetic or tfds",
         ),
         (
             "data: {train: {kind: foldr, path: x}}\n",
-            "c.yaml:1: data.train.kind: expected folder or synthetic",
+            "c.yaml:1: data.train.kind: expected arrays, folder, manifest, records, synthetic or tfds",
         ),
-        ("run:\n  seed: 1\n", "c.yaml:1: data.train: missing; expected a mapping of kind folder | synthetic"),
+        (
+            "run:\n  seed: 1\n",
+            "c.yaml:1: data.train: missing; expected a mapping of kind arrays | folder | manifest | records | synthetic | tfds",
+        ),
         (MINIMAL + "run:\n", "c.yaml:3: run: expected a mapping, got null; remove the line or write {}"),
         (MINIMAL + "engine:\n  reduction: ordered\n  shares: [1]\n", "c.yaml:5: engine.shares: an ordered"),
         (MINIMAL + "run: {}\nrun: {}\n", "c.yaml:4: run: given twice, first on line 3"),

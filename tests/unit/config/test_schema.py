@@ -43,6 +43,7 @@ CROP = {"data.augment.crop": {}}
 # key, values accepted, values refused. Every key of the schema has a row: see the test below.
 NO_COUNT = [0, -1, MAX_INT + 1, True, "1", 1.0, None, INF, [1]]
 NO_FRACTION = [-0.1, INF, NAN, True, "0.5", None]
+COLOR_FACTORS = ["brightness", "contrast", "saturation"]
 METRICS = ["validation_loss", "validation_accuracy", "validation_top5_accuracy"]
 SCALARS: list[tuple[str, list[Any], list[Any]]] = [
     ("run.name", ["a", "A-1_b.c", "_"], ["", "a/b", "..", "-a", "a b", "a\n", 3, None, "x" * 101]),
@@ -87,9 +88,29 @@ SCALARS: list[tuple[str, list[Any], list[Any]]] = [
         [[0, 1], [1, 0.5], [0.5, 1.1], [0.5], [0.1, 0.5, 1], 0.5, None],
     ),
     ("data.augment.crop.ratio", [[0.5, 2]], [[2, 0.5], [0, 1], [-1, 1], [1, INF], ["a", 1], {}, None]),
+    ("data.augment.rotate", [0, 180], [-1, 181, INF, True, None]),
+    ("data.augment.shift", [0, 1], [1.1, *NO_FRACTION]),
+    ("data.augment.shear", [0, 60], [-1, 61, INF, True, None]),
+    ("data.augment.zoom", [None, [0.8, 1.25]], [[1.25, 0.8], [0, 1], [1], 1, True]),
+    ("data.augment.color", [None, {}], [True, 0.4]),
+    *((f"data.augment.color.{key}", [0, 1], [1.1, *NO_FRACTION]) for key in COLOR_FACTORS),
+    ("data.augment.color.hue", [0, 0.5], [0.6, *NO_FRACTION]),
+    ("data.augment.randaugment", [None, {}], [True, 2]),
+    ("data.augment.randaugment.operations", [1, 3], NO_COUNT),
+    ("data.augment.randaugment.magnitude", [0, 10, 5.5], [-1, 11, INF, True, None]),
+    ("data.augment.erase", [None, {}], [True, 0.25]),
+    ("data.augment.erase.probability", [0, 1], [1.1, *NO_FRACTION]),
+    ("data.augment.erase.area", [[0.02, 0.3], [1, 1]], [[0.3, 0.02], [0, 1], [0.5, 1.1], 0.5, None]),
+    ("data.augment.mixup", [0, 0.2], [-0.1, INF, True, None]),
+    ("data.augment.cutmix", [0, 1], [-0.1, INF, True, None]),
     ("data.remainder", ["keep", "drop"], ["Keep", "", None, True]),
     ("data.on_bad_image", ["skip", "fail"], ["ignore", None, True]),
     ("data.max_bad_fraction", [0, 1, 0.01], [1.1, *NO_FRACTION]),
+    ("data.validation_fraction", [None, 0.1], [0, 1, -0.1, INF, True, "0.1"]),
+    ("data.max_pixels", [1], NO_COUNT),
+    ("data.cache", ["none", "memory", "/scratch/cache"], ["", None, True, 3]),
+    ("data.workers", ["auto", 1], [0, "1", "Auto", True, None]),
+    ("data.host_memory", ["auto", "4GiB", "500 MB"], ["4", "4 gigs", "-1GiB", "", 4, None]),
     ("batch.global", [1, 4096], NO_COUNT),
     ("batch.virtual", [1, 64], NO_COUNT),
     ("batch.micro", ["auto", 1], [0, -1, "1", True, None, 1.0, "Auto"]),
@@ -123,17 +144,47 @@ SCALARS: list[tuple[str, list[Any], list[Any]]] = [
     ("checkpoint.best_metric", [None, *METRICS], ["loss", "train_loss", True]),
 ]
 
+TEXT = [["x"], ["", "a\nb", None, 3, True]]
+TEXT_OR_NULL = [["x", None], ["", "a\nb", 3, True]]
+
+
+def source_rows(section: str) -> list[tuple[str, dict[str, Any], list[Any], list[Any]]]:
+    """Keys of every kind of source; a key that several kinds share is tried in one of them."""
+    manifest, records, tfds, arrays, synthetic = (
+        with_key(section, {"kind": kind, **needed})
+        for kind, needed in (
+            ("manifest", {"path": "x"}),
+            ("records", {"path": "x"}),
+            ("tfds", {"name": "x"}),
+            ("arrays", {"path": "x"}),
+            ("synthetic", {"samples": 2, "classes": 2}),
+        )
+    )
+    rows: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
+        ("path", with_key(section, {"kind": "folder"}), *TEXT),
+        ("root", manifest, *TEXT_OR_NULL),
+        ("path_column", manifest, *TEXT),
+        ("label_column", manifest, *TEXT),
+        ("image_key", records, *TEXT),
+        ("label_key", records, *TEXT),
+        ("first_label", records, [0, 1], [-1, True, None, 1.0]),
+        ("index", records, *TEXT_OR_NULL),
+        ("name", tfds, *TEXT),
+        ("split", tfds, *TEXT),
+        ("data_dir", tfds, *TEXT_OR_NULL),
+        ("labels", arrays, *TEXT_OR_NULL),
+        ("samples", synthetic, [1], NO_COUNT),
+        ("classes", synthetic, [2], [1, *NO_COUNT]),
+    ]
+    return [(f"{section}.{key}", base, good, bad) for key, base, good, bad in rows]
+
+
 VALIDATED = with_key("data.validation", {"kind": "synthetic", "samples": 4, "classes": 2})
 IN_BRANCH: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
     ("run.early_stopping.metric", VALIDATED, METRICS, ["loss", None]),
     ("run.early_stopping.patience", VALIDATED, [1], NO_COUNT),
     ("run.early_stopping.min_delta", VALIDATED, [0, 0.1], [-0.1, INF, True, None]),
-    ("data.train.path", MINIMAL, ["x"], ["", None, 3]),
-    ("data.train.samples", with_key("data.train", {"kind": "synthetic", "classes": 2}), [1], NO_COUNT),
-    ("data.train.classes", with_key("data.train", {"kind": "synthetic", "samples": 2}), [2], [1, *NO_COUNT]),
-    ("data.validation.path", with_key("data.validation", {"kind": "folder"}), ["x"], ["", None, 3]),
-    ("data.validation.samples", VALIDATED, [1], NO_COUNT),
-    ("data.validation.classes", VALIDATED, [2], [1, *NO_COUNT]),
+    *(row for split in ("train", "validation") for row in source_rows(f"data.{split}")),
     ("optimizer.schedule.decay", with_key("optimizer.schedule.kind", "exponential"), [0.9, 1], [0, 1.1, INF]),
     (
         "optimizer.schedule.every_epochs",

@@ -66,7 +66,8 @@ def check_placement(environ: Mapping[str, str]) -> list[Finding]:
     try:
         placement = detect(environ)
     except ConfigError as error:
-        return [Finding(AREA, "problem", str(error), "see the text")]
+        text, _, remedy = str(error).rpartition("; ")
+        return [Finding(AREA, "problem", text, remedy)]
     data = {"launcher": placement.launcher, "rank": placement.rank, "size": placement.size}
     if placement.notice is not None:
         text, _, remedy = placement.notice.partition("; ")

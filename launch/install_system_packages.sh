@@ -7,7 +7,11 @@ usage="usage: install_system_packages.sh build|test
   build   what building Horovod needs: C++ compiler, make, Open MPI
   test    the same and what the tests start: MPICH, SLURM, munge"
 
-has() { PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null 2>&1; }
+has() { command -v "$1" >/dev/null 2>&1; }
+has_daemon() (
+    PATH=$PATH:/usr/sbin:/sbin
+    has "$1"
+)
 
 # Programs are looked for, not packages: on a cluster they may come from a module or from /opt.
 provides() {
@@ -17,8 +21,8 @@ provides() {
         openmpi-bin) has mpirun ;;
         libopenmpi-dev) has mpicxx && echo '#include <mpi.h>' | mpicxx -E -x c++ - >/dev/null 2>&1 ;;
         mpich) has mpirun.mpich || has mpiexec.hydra ;;
-        slurm-wlm) has slurmctld && has slurmd && has srun ;;
-        munge) has munged ;;
+        slurm-wlm) has_daemon slurmctld && has_daemon slurmd && has srun ;;
+        munge) has_daemon munged ;;
     esac
 }
 

@@ -51,7 +51,7 @@ def build_wheel(
         command = [sys.executable, "-m", "pip", "wheel", "--verbose", "--no-cache-dir", "--no-deps"]
         command += ["--no-build-isolation", "--use-pep517", "--disable-pip-version-check"]
         command += ["--wheel-dir", str(work / "wheel"), str(sdist)]
-        returncode = run_logged(command, environment, log, say)
+        returncode = run_logged(command, environment, log)
         if returncode != 0:
             raise CompileError(cause_of(log.read_text(errors="replace")))
         return keep(checked_wheel(work / "wheel"))
@@ -167,7 +167,7 @@ def compile_jobs(meminfo: Path = Path("/proc/meminfo")) -> int:
     return max(1, min(processors, int(available.group(1)) * 1024 // BYTES_PER_COMPILER))
 
 
-def run_logged(command: list[str], environment: dict[str, str], log: Path, say: Callable[[str], None]) -> int:
+def run_logged(command: list[str], environment: dict[str, str], log: Path) -> int:
     """Runs in a process group of its own, so that an interrupt leaves no compiler behind."""
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()

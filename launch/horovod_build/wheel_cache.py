@@ -56,10 +56,12 @@ def key_parts(toolchain: Toolchain, compat_headers: Path) -> dict[str, str]:
 def local_version(parts: dict[str, str]) -> str:
     """The part after `+` in the wheel's version: says what it was built for, and carries the key.
 
-    The letter before the digest is there because packaging tools read an all-digit part as a number.
+    In the form that packaging tools keep as it is: they read an all-digit part as a number, hence the
+    letter before the digest and no leading zeros.
     """
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
     tensorflow = re.sub(r"[^a-z0-9]+", ".", parts["tensorflow"].lower()).strip(".")
+    tensorflow = re.sub(r"(?<=\.)0+(?=\d+(\.|$))", "", tensorflow)
     return f"tf{tensorflow}.{parts['device']}.k{digest}"
 
 

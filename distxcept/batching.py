@@ -80,6 +80,14 @@ class BatchPlan:
             raise ValueError("the fast reduction has no lanes")
         return split_contiguous(virtual_batches, (1,) * self.lanes)
 
+    def local_lane_bounds(self, virtual_batches: int, replica: int) -> list[int]:
+        """Bounds of the replica's lanes within its block; empty without lanes."""
+        if self.lanes is None:
+            return []
+        per_replica = self.lanes // self.replicas
+        lanes = self.lane_blocks(virtual_batches)[replica * per_replica : (replica + 1) * per_replica]
+        return [lane.start - lanes[0].start for lane in lanes] + [lanes[-1].stop - lanes[0].start]
+
     def micro_steps(self, virtual_batches: int) -> list[int]:
         """Sizes, in virtual batches, of the micro steps that run a block of `virtual_batches`."""
         full, rest = divmod(virtual_batches, self.virtual_per_micro)

@@ -12,9 +12,7 @@ INSTALL_HOROVOD = "bash launch/build_horovod.sh, then pip install 'distxcept[hor
 
 def create_engine(config: EngineSection, placement: Placement) -> Engine:
     """Eager, once a process, before anything touches a device."""
-    name = config.name
-    if name == "auto":
-        name = _choose(config, placement)
+    name = _choose(config, placement) if config.name == "auto" else config.name
     if placement.is_distributed and name != "horovod":
         raise ConfigError(
             f"{placement.size} tasks were launched, but engine.name is {name}, which runs in one process: every task "

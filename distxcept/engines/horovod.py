@@ -5,7 +5,7 @@ whose result nobody uses would be pruned, and the ranks would fall out of step. 
 computed values and all results are returned. Names are fixed, so that differently traced functions meet.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -90,9 +90,9 @@ class HorovodEngine(SingleEngine):
         self.hvd.shutdown()
 
 
-def start_horovod() -> Callable[[], int]:
-    """Starts Horovod and returns a function that tells the local rank, before any device is touched."""
+def start_horovod() -> int:
+    """Starts Horovod and returns the local rank, before any device is touched."""
     import horovod.tensorflow as hvd
 
     hvd.init()
-    return hvd.local_rank
+    return hvd.local_rank()

@@ -167,8 +167,10 @@ def _blocks(width: float, middle_blocks: int) -> list[Block]:
     def channels(paper: int) -> int:
         return paper if width == 1.0 else max(8, round(paper * width / 8) * 8)
 
-    def separable(name: str, inputs: int, outputs: int, **relu: bool) -> Convolution:
-        return Convolution(name, inputs, outputs, **relu)
+    def separable(
+        name: str, inputs: int, outputs: int, relu_before: bool = False, relu_after: bool = False
+    ) -> Convolution:
+        return Convolution(name, inputs, outputs, relu_before=relu_before, relu_after=relu_after)
 
     def shrinking(name: str, inputs: int, middle: int, outputs: int, first_relu: bool) -> Block:
         return Block(
@@ -182,14 +184,13 @@ def _blocks(width: float, middle_blocks: int) -> list[Block]:
         )
 
     c32, c64, c128, c256, c728, c1024, c1536, c2048 = map(channels, (32, 64, 128, 256, 728, 1024, 1536, 2048))
-    plain = dict(separable=False, padding="VALID", relu_after=True)
-    stem = Block(
-        "block1",
-        (
-            Convolution("block1_conv1", 3, c32, stride=2, **plain),  # type: ignore[arg-type]
-            Convolution("block1_conv2", c32, c64, **plain),  # type: ignore[arg-type]
-        ),
-    )
+
+    def plain(name: str, inputs: int, outputs: int, stride: int) -> Convolution:
+        return Convolution(
+            name, inputs, outputs, stride=stride, separable=False, padding="VALID", relu_after=True
+        )
+
+    stem = Block("block1", (plain("block1_conv1", 3, c32, 2), plain("block1_conv2", c32, c64, 1)))
     blocks = [
         stem,
         shrinking("block2", c64, c128, c128, first_relu=False),

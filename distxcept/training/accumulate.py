@@ -35,8 +35,10 @@ class Batch(NamedTuple):
     def take(self, start: tf.Tensor | int, size: int) -> "Batch":
         """Traced. Virtual batches [start, start + size); cut on the host, so that a device gets one micro batch."""
         with tf.device("CPU:0"):
-            parts = (tf.slice(t, [start] + [0] * (len(t.shape) - 1), [size, *t.shape[1:]]) for t in self[:3])
-            return Batch(*parts, *self[3:])
+            images, labels, mask = (
+                tf.slice(t, [start] + [0] * (len(t.shape) - 1), [size, *t.shape[1:]]) for t in self[:3]
+            )
+        return Batch(images, labels, mask, self.first_virtual, self.lane_bounds)
 
 
 class Sums(NamedTuple):

@@ -1,0 +1,117 @@
+"""The run folder: what other programs may read. Names and fields are public."""
+
+import json
+import os
+import platform
+import sys
+import time
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TextIO
+
+from distxcept import __version__
+from distxcept.config.schema import Config
+from distxcept.errors import ConfigError
+from distxcept.training.events import Observer, TrainRecord, ValidationRecord
+
+PACKAGES = ("tensorflow", "keras", "numpy", "horovod", "mpi4py", "safetensors")
+
+
+def make_run_folder(config: Config) -> Path:
+    folder = Path(config.run.dir) / config.run.name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "logs").mkdir(exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"run.dir: {folder} cannot be made: {error.strerror}") from error
+    return folder
+
+
+def write_start_files(folder: Path, config: Config, plan: Any, devices: list[str]) -> None:
+    """config.yaml, plan.json, env.json: replaced at each start, since a run may go on elsewhere."""
+    _replace(folder / "config.yaml", config.to_yaml())
+    details = asdict(plan) | {
+        "updates_per_epoch": plan.updates_per_epoch,
+        "max_micro_steps": plan.max_micro_steps,
+        "equation": plan.equation(),
+    }
+    _replace(folder / "plan.json", json.dumps(details, indent=1) + "\n")
+    _replace(folder / "env.json", json.dumps(describe_environment(devices), indent=1) + "\n")
+
+
+def describe_environment(devices: list[str]) -> dict[str, Any]:
+    """Where and with what the run happens; no environment values, which may be secrets."""
+    versions: dict[str, str | None] = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = None
+    return {
+        "distxcept": __version__,
+        "python": platform.python_version(),
+        "packages": versions,
+        "platform": platform.platform(),
+        "host": platform.node(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "devices": devices,
+        "command": sys.argv,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+class RunFiles(Observer):
+    """Appends to metrics.jsonl, events.jsonl and bad_images.jsonl, a line an entry."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._files: dict[str, TextIO] = {}
+
+    def started(self, start: dict[str, Any]) -> None:
+        # What a killed process wrote after its last snapshot will happen again; the files tell each update once.
+        _drop_after(self._folder / "metrics.jsonl", start["update"])
+        self._append("events.jsonl", {"kind": "started", "time": time.time(), **start})
+
+    def trained(self, record: TrainRecord) -> None:
+        self._append("metrics.jsonl", {"kind": "train", **asdict(record)})
+
+    def validated(self, record: ValidationRecord) -> None:
+        self._append("metrics.jsonl", {"kind": "validation", **asdict(record)})
+
+    def happened(self, kind: str, message: str, **details: Any) -> None:
+        self._append("events.jsonl", {"kind": kind, "time": time.time(), "message": message, **details})
+
+    def bad_image(self, index: int, path: str, reason: str) -> None:
+        self._append("bad_images.jsonl", {"index": index, "path": path, "reason": reason})
+
+    def ended(self, summary: dict[str, Any]) -> None:
+        self._append("events.jsonl", {"kind": "ended", "time": time.time(), **summary})
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _append(self, name: str, entry: dict[str, Any]) -> None:
+        if name not in self._files:
+            self._files[name] = (self._folder / name).open("a", encoding="utf-8")
+        self._files[name].write(json.dumps(entry) + "\n")
+        self._files[name].flush()
+
+
+def _drop_after(path: Path, update: int) -> None:
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            if json.loads(line)["update"] <= update:
+                kept.append(line + "\n")
+        except (ValueError, KeyError, TypeError):
+            continue  # torn by a kill in the middle of a write
+    _replace(path, "".join(kept))
+
+
+def _replace(path: Path, text: str) -> None:
+    scratch = path.with_name(f".{path.name}.writing")
+    scratch.write_text(text, encoding="utf-8")
+    scratch.replace(path)

@@ -1,0 +1,113 @@
+"""From a config and an engine to everything that a run works with."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from distxcept.batching import BatchPlan, plan_batches
+from distxcept.config.schema import Config
+from distxcept.data.sources import Source, open_source
+from distxcept.engines import Engine
+from distxcept.errors import ConfigError, PeerLostError
+from distxcept.model.weights import load_weights
+from distxcept.model.xception import Xception
+from distxcept.training.evaluate import Evaluator
+from distxcept.training.objective import Objective
+from distxcept.training.update import Update
+
+
+@dataclass
+class Training:
+    config: Config
+    engine: Engine
+    plan: BatchPlan
+    train: Source
+    validation: Source | None
+    update: Update
+    evaluate: Evaluator
+    notices: list[str]
+    data_digest: str
+
+    @property
+    def total_updates(self) -> int:
+        run = self.config.run
+        return run.updates if run.updates is not None else (run.epochs or 0) * self.plan.updates_per_epoch
+
+
+def build_training(config: Config, engine: Engine) -> Training:
+    """Eager. Opens the data, makes the model and its variables; nothing is traced yet."""
+    train = open_source(config.data.train, split="train")
+    validation = None
+    if config.data.validation is not None:
+        validation = open_source(config.data.validation, split="validation", class_names=train.class_names)
+    data_digest = train.digest()
+    _check_same_everywhere(engine, config, data_digest)
+    plan = build_plan(config, len(train), engine.replicas)
+    classes = _classes(config, train)
+    model = Xception(classes=classes, width=config.model.width, dropout=config.model.dropout)
+    objective = Objective(classes, config.model.label_smoothing, class_weights(config, train, classes))
+    weights, notices = load_weights(config.model.weights, model)
+    update = Update(config, engine, model, objective, weights)
+    evaluate = Evaluator(engine, model, objective, update.precision, update.state)
+    return Training(config, engine, plan, train, validation, update, evaluate, notices, data_digest)
+
+
+def build_plan(config: Config, samples: int, replicas: int) -> BatchPlan:
+    virtual = config.batch.virtual
+    return plan_batches(
+        samples=samples,
+        global_batch=config.batch.global_,
+        virtual_batch=virtual,
+        micro_batch=virtual if config.batch.micro == "auto" else config.batch.micro,
+        replicas=replicas,
+        shares=config.engine.shares,
+        keep_remainder=config.data.remainder == "keep",
+        lanes=config.engine.lanes if config.engine.reduction == "ordered" else None,
+    )
+
+
+def class_weights(config: Config, source: Source, classes: int) -> np.ndarray | None:
+    """Weight of each class in the loss. Balanced weights average to one over the samples."""
+    wanted = config.model.class_weights
+    if wanted is None:
+        return None
+    if wanted == "balanced":
+        counts = np.bincount(source.labels, minlength=classes)
+        present = counts > 0
+        weights = np.zeros(classes)
+        weights[present] = len(source) / (present.sum() * counts[present])
+        return weights
+    weights = np.ones(classes)
+    for key, weight in wanted.items():
+        names = list(source.class_names)
+        number = key if isinstance(key, int) else names.index(key) if key in names else None
+        if number is None or number >= classes:
+            raise ConfigError(
+                f"model.class_weights names the class {key!r}; the data has {', '.join(names[:20])}"
+            )
+        weights[number] = weight
+    return weights
+
+
+def _classes(config: Config, source: Source) -> int:
+    found = len(source.class_names)
+    wanted = config.model.classes
+    if wanted == "auto":
+        return found
+    if wanted < found:
+        raise ConfigError(
+            f"model.classes is {wanted}, but the training data has {found} classes; use auto or more"
+        )
+    return wanted
+
+
+def _check_same_everywhere(engine: Engine, config: Config, data_digest: str) -> None:
+    """Ranks that would train something else are refused before they start."""
+    for what, mine in (("training data", data_digest), ("config", config.to_yaml())):
+        found = engine.exchange(mine.encode())
+        others = [rank for rank, theirs in enumerate(found) if theirs != found[0]]
+        if others:
+            raise PeerLostError(
+                f"rank{'s' * (len(others) > 1)} {', '.join(map(str, others))} have another {what} than rank 0; "
+                "give every rank the same config and the same files"
+            )

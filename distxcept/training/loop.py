@@ -1,0 +1,312 @@
+"""The outer loop: it owns when things happen; `update.py` owns what an update is.
+
+    go on from the newest snapshot, or start
+    while updates are left:
+        take the next update's samples
+        update the weights                              (skipped everywhere if non-finite anywhere)
+        if this ends an epoch, or an evaluation is due: evaluate; best, plateau, early stopping
+        if a snapshot is due: save
+        if anybody asked to stop: save and end          (all ranks learn it in the update's own reduction)
+    save
+
+Every decision rests on numbers that are equal on all ranks, so all ranks take it alike.
+"""
+
+import hashlib
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from distxcept.checkpoint.compatibility import training_identity
+from distxcept.checkpoint.snapshot import save_snapshot
+from distxcept.data.pipeline import ReplicaBatch, UpdateBatch, updates
+from distxcept.errors import DataError, DivergedError, StopRequested
+from distxcept.training.accumulate import Batch
+from distxcept.training.bad_images import BadImages
+from distxcept.training.build import Training
+from distxcept.training.events import Observer, ValidationRecord
+from distxcept.training.meter import Meter
+from distxcept.training.progress import Progress
+from distxcept.training.restore import restore
+from distxcept.training.schedule import learning_rate
+from distxcept.training.signals import StopSignals
+from distxcept.training.update import Outcome
+
+OVERLAP_PAYS_AFTER = 200
+"""Updates after which the longer tracing of an overlapped update has paid for itself."""
+
+
+class Loop:
+    def __init__(
+        self, training: Training, run_folder: Path, observer: Observer, *, allow_config_change: bool = False
+    ):
+        self.training, self.observer, self.run_folder = training, observer, run_folder
+        self.config, self.engine, self.plan = training.config, training.engine, training.plan
+        self.allow_config_change = allow_config_change
+        self.progress = Progress()
+        self.meter = Meter(training)
+        self.bad_images = BadImages(training, observer)
+        self.last_save = time.monotonic()
+        self.saved_at: int | None = None
+        self.best_now = False
+        self._lane_bounds: dict[int, list[tf.Tensor]] = {}
+
+    def run(self) -> dict[str, Any]:
+        """Eager. Runs to the end, or raises StopRequested, DivergedError, DataError with everything saved."""
+        self.progress = restore(self.training, self.run_folder, self.observer, self.allow_config_change)
+        self.training.update.state.check_equal("at the start")
+        self.saved_at = self.progress.update or None
+        total = self.training.total_updates
+        self._tell_start(total)
+        first_epoch, first_update = divmod(self.progress.update, self.plan.updates_per_epoch)
+        batches = updates(
+            self.training.train,
+            self.plan,
+            replicas=self.engine.local_replicas,
+            image_size=self.config.model.image_size,
+            seed=self.config.run.seed,
+            augment=self.config.data.augment,
+            first_epoch=first_epoch,
+            first_update=first_update,
+            on_bad=self.bad_images.found,
+        )
+        with batches, StopSignals() as signals:
+            while self.progress.update < total and not self.progress.finished:
+                with self.meter.waiting_for_data():
+                    batch = next(batches)
+                stopped = self._one_update(batch, total, stop=signals.requested)
+                self._after_update(batch, total)
+                if stopped:
+                    self._save()
+                    raise StopRequested(
+                        f"stopped on request after update {self.progress.update} of {total}, everything is saved; "
+                        "run the same command again to go on"
+                    )
+        self._save()
+        return self._summary(total)
+
+    def _one_update(self, batch: UpdateBatch, total: int, *, stop: bool) -> bool:
+        """One update; True if a rank asked to stop."""
+        number = self.progress.update
+        rate = self.rate(number, total)
+        outcome = self.training.update(
+            self._to_device(batch),
+            self.plan,
+            key=update_key(self.config.run.seed, number),
+            rate=rate,
+            stop=stop,
+            overlap=self._overlaps(number, total),
+        )
+        progress = self.progress
+        progress.update += 1
+        progress.samples += outcome.samples
+        progress.bad_in_epoch += batch.real_samples - outcome.samples
+        self._count_nonfinite(outcome)
+        self.meter.add(outcome, rate)
+        if self.engine.is_chief and outcome.samples:
+            self.observer.updated(
+                progress.update, outcome.loss_sum / outcome.samples, outcome.correct / outcome.samples
+            )
+        return outcome.stop_requested
+
+    def _after_update(self, batch: UpdateBatch, total: int) -> None:
+        progress, run = self.progress, self.config.run
+        epoch_ends = batch.update == self.plan.updates_per_epoch - 1
+        last = progress.update == total
+        self._check_bad_images(epoch_ends or last)
+        if epoch_ends or last or progress.update % run.log_every == 0:
+            record = self.meter.take(progress, batch.epoch)
+            if self.engine.is_chief and record is not None:
+                self.observer.trained(record)
+        due = progress.update % run.evaluate_every == 0 if run.evaluate_every else epoch_ends
+        if self.training.validation is not None and (due or last):
+            self._evaluate(batch.epoch, total)
+        if progress.update % self.config.engine.check_every == 0:
+            self.training.update.state.check_equal(f"after update {progress.update}")
+        if self._save_is_due():
+            self._save()
+
+    def rate(self, number: int, total: int) -> float:
+        scheduled = learning_rate(
+            self.config.optimizer,
+            update=number,
+            updates_per_epoch=self.plan.updates_per_epoch,
+            total_updates=total,
+            global_batch=self.plan.global_batch,
+        )
+        return scheduled * self.progress.rate_factor
+
+    def _overlaps(self, number: int, total: int) -> bool:
+        """The first update of a process reduces only when all its work is done: memory then peaks as it always will."""
+        if self.engine.ranks == 1 or self.plan.lanes is not None or self.config.engine.overlap == "off":
+            return False
+        if self.meter.updates_of_process == 0:
+            return False
+        remaining = total - number + self.meter.updates_of_process
+        return self.config.engine.overlap == "on" or remaining >= OVERLAP_PAYS_AFTER
+
+    def _count_nonfinite(self, outcome: Outcome) -> None:
+        if outcome.applied:
+            self.progress.nonfinite_in_a_row = 0
+            return
+        self.progress.skipped_updates += 1
+        self.progress.nonfinite_in_a_row += 1
+        message = f"update {self.progress.update} was skipped on all replicas: its gradient is not finite"
+        self._happened("skipped_update", message, loss_scale=outcome.loss_scale)
+        limit = self.config.run.max_nonfinite_updates
+        if self.progress.nonfinite_in_a_row >= limit:
+            finite = all(np.all(np.isfinite(value)) for value in self.training.update.state.read().values())
+            if finite:
+                self._save()
+            raise DivergedError(
+                f"{limit} updates in a row had a non-finite gradient (the last is {self.progress.update}); the last good "
+                f"weights are in {self.run_folder / 'checkpoints'}; lower optimizer.learning_rate or set optimizer.clip_norm"
+            )
+
+    def _check_bad_images(self, epoch_ends: bool) -> None:
+        """The count is known to all ranks by the update's own sums, so all end alike."""
+        bad, data = self.progress.bad_in_epoch, self.config.data
+        too_many = bad > data.max_bad_fraction * self.plan.samples or (bad and data.on_bad_image == "fail")
+        if bad and (too_many or epoch_ends):
+            self.bad_images.report()
+        if too_many:
+            raise DataError(
+                f"{bad} of {self.plan.samples} images cannot be read, more than data.max_bad_fraction = "
+                f"{data.max_bad_fraction if data.on_bad_image == 'skip' else 0} allows; they are listed in "
+                f"{self.run_folder / 'bad_images.jsonl'}"
+            )
+        if epoch_ends:
+            self.progress.bad_in_epoch = 0
+
+    def _evaluate(self, epoch: int, total: int) -> None:
+        assert self.training.validation is not None
+        progress = self.progress
+        with self.meter.paused():
+            result = self.training.evaluate(
+                self.training.validation,
+                image_size=self.config.model.image_size,
+                batch_per_replica=self.plan.micro_batch,
+            )
+        metrics = result.metrics()
+        metric = self.config.checkpoint.best_metric
+        best = metric is not None and progress.best.better(metrics[metric], metric)
+        self.best_now = self.best_now or best
+        if self.engine.is_chief:
+            self.observer.validated(
+                ValidationRecord(
+                    epoch=epoch,
+                    update=progress.update,
+                    samples=result.samples,
+                    loss=result.loss,
+                    accuracy=result.accuracy,
+                    top5_accuracy=result.top5_accuracy,
+                    best=best,
+                )
+            )
+        if progress.reduce_on_plateau(self.config.optimizer, metrics, self.rate(progress.update, total)):
+            self._happened(
+                "plateau", f"validation no longer improves: learning rate × {progress.rate_factor:g}"
+            )
+        if progress.stop_early(self.config.run.early_stopping, metrics):
+            self._happened(
+                "early_stopping",
+                f"validation has stopped improving: the run ends at update {progress.update}",
+            )
+        if best:
+            self._save()
+
+    def _save_is_due(self) -> bool:
+        """By updates the ranks agree of themselves; by time only the chief, who writes, needs to."""
+        checkpoint = self.config.checkpoint
+        if checkpoint.every_updates and self.progress.update % checkpoint.every_updates == 0:
+            return True
+        minutes = (time.monotonic() - self.last_save) / 60
+        return checkpoint.every_minutes is not None and minutes >= checkpoint.every_minutes
+
+    def _save(self) -> None:
+        """Written by the chief alone; all ranks hold the same values."""
+        self.last_save = time.monotonic()
+        if self.saved_at == self.progress.update or not self.engine.is_chief:
+            self.saved_at, self.best_now = self.progress.update, False
+            return
+        state = {
+            "progress": self.progress.to_json(),
+            "identity": training_identity(self.config, self.training.data_digest),
+            "class_names": list(self.training.train.class_names),
+        }
+        path = save_snapshot(
+            self.run_folder / "checkpoints",
+            self.progress.update,
+            self.training.update.state.read(),
+            state,
+            keep=self.config.checkpoint.keep,
+            best=self.best_now,
+        )
+        self.saved_at, self.best_now = self.progress.update, False
+        self._happened("saved", f"snapshot {path.name}")
+
+    def _to_device(self, batch: UpdateBatch) -> list[Batch]:
+        virtual = self.plan.virtual_batches(batch.update)
+        if virtual not in self._lane_bounds:
+            self._lane_bounds[virtual] = self._bounds(virtual)
+        return [
+            to_batch(replica, bounds)
+            for replica, bounds in zip(batch.replicas, self._lane_bounds[virtual], strict=True)
+        ]
+
+    def _bounds(self, virtual: int) -> list[tf.Tensor]:
+        return [
+            tf.constant(self.plan.local_lane_bounds(virtual, replica), tf.int32)
+            for replica in self.engine.local_replicas
+        ]
+
+    def _happened(self, kind: str, message: str, **details: Any) -> None:
+        if self.engine.is_chief:
+            self.observer.happened(kind, message, update=self.progress.update, **details)
+
+    def _tell_start(self, total: int) -> None:
+        if self.engine.is_chief:
+            for notice in self.training.notices:
+                self.observer.happened("notice", notice)
+            self.observer.started(
+                {
+                    "total_updates": total,
+                    "updates_per_epoch": self.plan.updates_per_epoch,
+                    "update": self.progress.update,
+                    "samples": self.plan.samples,
+                    "classes": len(self.training.train.class_names),
+                    "validation_samples": len(self.training.validation) if self.training.validation else 0,
+                    "engine": self.engine.name,
+                    "replicas": self.engine.replicas,
+                    "devices": self.engine.devices(),
+                    "batch": self.plan.equation(),
+                }
+            )
+
+    def _summary(self, total: int) -> dict[str, Any]:
+        summary = {
+            "update": self.progress.update,
+            "total_updates": total,
+            "samples": self.progress.samples,
+            "best": self.progress.best.best,
+            "best_metric": self.config.checkpoint.best_metric,
+            "skipped_updates": self.progress.skipped_updates,
+            "run_folder": str(self.run_folder),
+        }
+        if self.engine.is_chief:
+            self.observer.ended(summary)
+        return summary
+
+
+def update_key(seed: int, update: int) -> int:
+    """Fixes the dropout of one update, whoever computes it."""
+    digest = hashlib.sha256(f"update/{seed}/{update}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+def to_batch(replica: ReplicaBatch, lane_bounds: tf.Tensor) -> Batch:
+    first = tf.constant(replica.first_virtual, tf.int32)
+    return Batch(replica.images, replica.labels, replica.weights, first, lane_bounds)

@@ -1,0 +1,77 @@
+"""Speed, waiting and means over the updates since the last look."""
+
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import tensorflow as tf
+
+from distxcept.training.build import Training
+from distxcept.training.events import TrainRecord
+from distxcept.training.progress import Progress
+from distxcept.training.update import Outcome
+
+
+class Meter:
+    def __init__(self, training: Training):
+        self._device = training.engine.devices()[0]
+        self.updates_of_process = 0
+        self._start()
+
+    def _start(self) -> None:
+        self._began = time.perf_counter()
+        self._waited = self._away = 0.0
+        self._samples = self._correct = 0
+        self._loss = self._norm = self._rate = 0.0
+        self._updates = 0
+
+    @contextmanager
+    def waiting_for_data(self) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self._waited += time.perf_counter() - began
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time that is no part of training, such as an evaluation."""
+        began = time.perf_counter()
+        yield
+        self._away += time.perf_counter() - began
+
+    def add(self, outcome: Outcome, rate: float) -> None:
+        self.updates_of_process += 1
+        self._updates += 1
+        self._samples += outcome.samples
+        self._correct += outcome.correct
+        self._loss += outcome.loss_sum
+        self._norm, self._rate = outcome.gradient_norm, rate
+
+    def take(self, progress: Progress, epoch: int) -> TrainRecord | None:
+        """The record since the last call; None if there was no update in between."""
+        if not self._updates:
+            return None
+        seconds = max(time.perf_counter() - self._began - self._away, 1e-9)
+        samples = max(self._samples, 1)
+        record = TrainRecord(
+            epoch=epoch,
+            update=progress.update,
+            samples=progress.samples,
+            loss=self._loss / samples,
+            accuracy=self._correct / samples,
+            learning_rate=self._rate,
+            gradient_norm=self._norm,
+            images_per_second=self._samples / seconds,
+            data_wait=min(1.0, self._waited / seconds),
+            peak_memory=peak_memory(self._device),
+            skipped_updates=progress.skipped_updates,
+        )
+        self._start()
+        return record
+
+
+def peak_memory(device: str) -> int:
+    """Bytes: of a GPU what TensorFlow's allocator had at most, on a CPU what the process had."""
+    if device.startswith("GPU"):
+        return int(tf.config.experimental.get_memory_info(device)["peak"])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

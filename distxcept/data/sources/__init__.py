@@ -4,12 +4,17 @@ import importlib
 from typing import Any
 
 from distxcept.data.sources.base import BadSample, Sample, Source
+from distxcept.data.sources.split import split_by_hash
 
-__all__ = ["KINDS", "BadSample", "Sample", "Source", "open_source"]
+__all__ = ["KINDS", "BadSample", "Sample", "Source", "open_source", "open_sources"]
 
 # kind in the config → module, imported when it is asked for: some kinds need extra packages.
 KINDS: dict[str, str] = {
     "folder": "distxcept.data.sources.folder",
+    "manifest": "distxcept.data.sources.manifest",
+    "records": "distxcept.data.sources.records",
+    "tfds": "distxcept.data.sources.tfds",
+    "arrays": "distxcept.data.sources.arrays",
     "synthetic": "distxcept.data.sources.synthetic",
 }
 
@@ -20,3 +25,13 @@ def open_source(section: Any, *, split: str = "train", class_names: tuple[str, .
     `class_names` of the training data fix the label numbers of the validation data, which may lack a class.
     """
     return importlib.import_module(KINDS[section.kind]).load(section, split=split, class_names=class_names)
+
+
+def open_sources(data: Any) -> tuple[Source, Source | None]:
+    """Training and validation data of the config's `data` section; None if it has no validation."""
+    train = open_source(data.train)
+    if data.validation is not None:
+        return train, open_source(data.validation, split="validation", class_names=train.class_names)
+    if data.validation_fraction is not None:
+        return split_by_hash(train, data.validation_fraction)
+    return train, None

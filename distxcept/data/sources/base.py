@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,7 @@ class Source(ABC):
     @property
     @abstractmethod
     def labels(self) -> NDArray[np.int32]:
-        """Label of every sample, known without decoding; memory-mapped or small."""
+        """Label of every sample, known without decoding; -1 where it is out of range, which makes the sample bad."""
 
     @abstractmethod
     def name(self, index: int) -> str:
@@ -49,6 +49,10 @@ class Source(ABC):
     @abstractmethod
     def digest(self) -> str:
         """Changes when the samples, their order, names or labels change: a run refuses to go on with other data."""
+
+    def identities(self) -> Iterator[bytes]:
+        """A name for each sample that stays when others come and go, where the source has one."""
+        return (b"%d" % index for index in range(len(self)))
 
     def close(self) -> None:
         """Releases files; the source is not used again."""

@@ -37,6 +37,9 @@ class FolderSource(Source):
     def labels(self) -> NDArray[np.int32]:
         return self._labels
 
+    def identities(self) -> Iterator[bytes]:
+        return iter(self._paths)
+
     def _path(self, index: int) -> bytes:
         return os.path.join(self._root, self._paths[index])
 

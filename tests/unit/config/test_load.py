@@ -121,7 +121,7 @@ def test_the_resolved_config_starts_the_same_run(write):
         ),
         (
             "run:\n  seed: 1\n",
-            "c.yaml:1: data.train: missing; expected a mapping of kind arrays | folder | manifest | records | synthetic | tfds",
+            "c.yaml:1: data.train: missing; expected a mapping of kind arrays | folder | manifest",
         ),
         (MINIMAL + "run:\n", "c.yaml:3: run: expected a mapping, got null; remove the line or write {}"),
         (MINIMAL + "engine:\n  reduction: ordered\n  shares: [1]\n", "c.yaml:5: engine.shares: an ordered"),

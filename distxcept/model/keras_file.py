@@ -8,8 +8,10 @@ The file may come from anywhere. Only hard links are walked, only so many object
 found to be the model's: a file cannot name other files, nor make us allocate more than the model needs.
 """
 
+import math
 import tempfile
 import zipfile
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -72,7 +74,7 @@ def _plain_file(path: Path, model: Xception) -> Iterator[Path | IO[bytes]]:
             )
         size = archive.getinfo(ARCHIVED).file_size
         limit = (1 << 26) + MAX_ARCHIVED_BYTES_PER_PARAMETER * sum(
-            int(np.prod(p.shape)) for p in model.parameters
+            math.prod(p.shape) for p in model.parameters
         )
         if size > limit:
             raise ConfigError(f"its {ARCHIVED} has {size} bytes, but this model needs at most {limit}")
@@ -100,9 +102,9 @@ def _walk(root: h5py.File) -> tuple[dict[str, h5py.Dataset], dict[str, h5py.Grou
     """All datasets and groups by path. Hard links may form a ring, so both depth and number are limited."""
     datasets: dict[str, h5py.Dataset] = {}
     groups: dict[str, h5py.Group] = {"": root}
-    waiting = [("", root, 0)]
+    waiting = deque([("", root, 0)])
     while waiting:
-        prefix, group, depth = waiting.pop()
+        prefix, group, depth = waiting.popleft()
         for name in group:
             link = group.get(name, getclass=True, getlink=True)
             path = f"{prefix}{name}"
@@ -144,7 +146,7 @@ def _match_numbered(
             named.append(StoredLayer(names[0], tensors))
         elif class_name in unnamed:
             raise ConfigError(
-                f"it has two layers {class_name} and no layer names; save it anew with Keras 3.8 or later"
+                f"it has two layers {class_name} and no layer names; save it anew with a newer Keras"
             )
         else:
             unnamed[class_name] = StoredLayer(class_name, tensors)
@@ -189,7 +191,7 @@ def _names(group: h5py.Group, attribute: str) -> list[str]:
         keys.append(key)
     for key in keys:
         identifier = group.attrs.get_id(key)
-        if identifier.get_storage_size() > MAX_ATTRIBUTE_BYTES:
+        if math.prod(identifier.shape) * identifier.dtype.itemsize > MAX_ATTRIBUTE_BYTES:
             raise ConfigError(f"its attribute {key} is larger than any list of layers")
         value = np.atleast_1d(np.asarray(group.attrs[key], dtype=object))
         found += [item.decode() if isinstance(item, bytes) else str(item) for item in value.tolist()]

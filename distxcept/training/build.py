@@ -34,8 +34,11 @@ class Training:
         return run.updates if run.updates is not None else (run.epochs or 0) * self.plan.updates_per_epoch
 
 
-def build_training(config: Config, engine: Engine) -> Training:
-    """Eager. Opens the data, makes the model and its variables; nothing is traced yet."""
+def build_training(config: Config, engine: Engine, *, middle_blocks: int = 8) -> Training:
+    """Eager. Opens the data, makes the model and its variables; nothing is traced yet.
+
+    Fewer `middle_blocks` than the paper's make a shallow model that traces fast, for tests of everything around it.
+    """
     train = open_source(config.data.train, split="train")
     validation = None
     if config.data.validation is not None:
@@ -44,9 +47,15 @@ def build_training(config: Config, engine: Engine) -> Training:
     _check_same_everywhere(engine, config, data_digest)
     plan = build_plan(config, len(train), engine.replicas)
     classes = _classes(config, train)
-    model = Xception(classes=classes, width=config.model.width, dropout=config.model.dropout)
+    model = Xception(
+        classes=classes,
+        width=config.model.width,
+        dropout=config.model.dropout,
+        middle_blocks=middle_blocks,
+    )
     objective = Objective(classes, config.model.label_smoothing, class_weights(config, train, classes))
-    weights, notices = load_weights(config.model.weights, model)
+    notices: list[str] = []
+    weights = load_weights(config.model.weights, model, notice=notices.append)
     update = Update(config, engine, model, objective, weights)
     evaluate = Evaluator(engine, model, objective, update.precision, update.state)
     return Training(config, engine, plan, train, validation, update, evaluate, notices, data_digest)

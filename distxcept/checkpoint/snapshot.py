@@ -64,7 +64,7 @@ def save_snapshot(
     target = folder / f"update-{update:08d}"
     scratch = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
     try:
-        save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, scratch / TENSORS)
+        save_file({name: np.asarray(value, order="C") for name, value in tensors.items()}, scratch / TENSORS)
         (scratch / STATE).write_text(json.dumps(dict(state), indent=1), encoding="utf-8")
         digests = {name: _sha256(scratch / name) for name in (TENSORS, STATE)}
         manifest = {"format": FORMAT, "update": update, "sha256": digests}

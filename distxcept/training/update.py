@@ -157,6 +157,8 @@ class Update:
         return norm
 
     def _move_statistics(self, weights, statistics: tf.Tensor) -> None:
+        if not self.norms:  # a frozen backbone
+            return
         momentum = self.config.model.batchnorm_momentum
         names = [f"{norm}/moving_{kind}" for norm in self.norms for kind in ("mean", "variance")]
         for name, value in zip(

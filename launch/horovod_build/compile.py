@@ -21,7 +21,6 @@ from launch.horovod_build.wheel_cache import USER_SETTINGS
 
 # A compiler process on TensorFlow's headers peaks at about 1.3 GB.
 BYTES_PER_COMPILER = 3 * 2**29
-COMPILE_JOBS_VARIABLE = "MAKEFLAGS"
 ASK_TENSORFLOW = (
     "import json, tensorflow as tf; info = tf.sysconfig.get_build_info();"
     "print(json.dumps([tf.sysconfig.get_include(), bool(info.get('is_cuda_build')), info.get('cuda_version')]))"
@@ -124,7 +123,10 @@ def build_environment(
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "LC_ALL": "C.UTF-8",  # the log is searched for English messages
     }
-    environment.setdefault(COMPILE_JOBS_VARIABLE, f"-j{compile_jobs()}")
+    # Under `make` this variable holds the flags of that make, and any value at all makes Horovod's build
+    # leave the number of jobs to it: without -j that would be one.
+    wished = re.search(r"(?:^|\s)-j\s*(\d+)", os.environ.get("MAKEFLAGS", ""))
+    environment["MAKEFLAGS"] = f"-j{wished.group(1) if wished else compile_jobs()}"
     if toolchain.cuda and toolchain.nccl:
         environment |= gpu_environment(toolchain.cuda.home, toolchain.nccl, work)
     return environment

@@ -32,10 +32,21 @@ def test_settings_left_over_by_the_user_do_not_reach_the_build(tmp_path, monkeyp
     assert environment["CPLUS_INCLUDE_PATH"].startswith("/tf/include/external/highwayhash:")
 
 
-def test_own_job_count_is_respected(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("MAKEFLAGS", "-j1")
+@pytest.mark.parametrize(
+    ("given", "passed_on"),
+    [
+        (None, "-j5"),
+        ("-j1", "-j1"),
+        (" --no-print-directory", "-j5"),  # what `make` hands to its recipes
+        (" -j4 --jobserver-auth=3,4 --no-print-directory", "-j4"),
+    ],
+)
+def test_number_of_compile_jobs(given, passed_on, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(compile, "compile_jobs", lambda: 5)
+    if given is not None:
+        monkeypatch.setenv("MAKEFLAGS", given)
     environment = compile.build_environment(CPU, tmp_path, Path("/tf"), "tf2.k1", "cmake")
-    assert environment["MAKEFLAGS"] == "-j1"
+    assert environment["MAKEFLAGS"] == passed_on
 
 
 def test_spaces_in_paths_are_refused_before_the_build(tmp_path) -> None:

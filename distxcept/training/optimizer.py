@@ -37,6 +37,7 @@ class Optimizer:
         decay = self.config.weight_decay if decays else 0.0
         if decay and self.config.name not in DECOUPLED:
             gradient = gradient + decay * weight
+            decay = 0.0
         rule = {"sgd": self._sgd, "rmsprop": self._rmsprop}.get(self.config.name)
         if rule is not None:
             return rule(weight, gradient, slots, rate)
@@ -65,8 +66,9 @@ class Optimizer:
         epsilon = self.config.epsilon
         first = beta1 * slots["first_moment"] + (1.0 - beta1) * gradient
         second = beta2 * slots["second_moment"] + (1.0 - beta2) * tf.square(gradient)
-        correction1 = 1.0 - tf.pow(tf.cast(beta1, weight.dtype), time)
-        correction2 = 1.0 - tf.pow(tf.cast(beta2, weight.dtype), time)
+        # tf.cast would round the Python number to float32 first.
+        correction1 = 1.0 - tf.pow(tf.constant(beta1, weight.dtype), time)
+        correction2 = 1.0 - tf.pow(tf.constant(beta2, weight.dtype), time)
         new_slots = {"first_moment": first, "second_moment": second}
         if self.config.name == "lamb":
             direction = first / correction1 / (tf.sqrt(second / correction2) + epsilon) + decay * weight

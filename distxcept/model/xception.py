@@ -160,7 +160,7 @@ def dropout(x: tf.Tensor, rate: float, seeds: tf.Tensor) -> tf.Tensor:
     groups = seeds.shape[0]
     shape = [x.shape[0] // groups, x.shape[1]]
     uniform = tf.concat([tf.random.stateless_uniform(shape, seeds[j]) for j in range(groups)], axis=0)
-    return tf.where(uniform >= rate, x / tf.cast(1.0 - rate, x.dtype), tf.zeros_like(x))
+    return tf.where(uniform >= rate, x / tf.constant(1.0 - rate, x.dtype), tf.zeros_like(x))
 
 
 def _blocks(width: float, middle_blocks: int) -> list[Block]:

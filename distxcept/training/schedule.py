@@ -32,7 +32,8 @@ def _factor(
     match schedule:
         case ExponentialSchedule():
             decays = epochs / schedule.every_epochs
-            return schedule.decay ** (math.floor(decays) if schedule.staircase else decays)
+            # 0.3 / 0.1 is a little below 3, and the step of that update must not wait for the next.
+            return schedule.decay ** (math.floor(decays + 1e-9) if schedule.staircase else decays)
         case StepSchedule():
             return schedule.factor ** bisect_right(schedule.at_epochs, epochs)
         case CosineSchedule():

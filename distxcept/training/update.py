@@ -151,7 +151,9 @@ class Update:
                 state.slots[slot][name].assign(value)
             if config.optimizer.ema is not None:
                 # The average follows closely at first, so that a short run is not dominated by its start.
-                decay = tf.minimum(tf.cast(config.optimizer.ema, time.dtype), (1.0 + time) / (10.0 + time))
+                decay = tf.minimum(
+                    tf.constant(config.optimizer.ema, time.dtype), (1.0 + time) / (10.0 + time)
+                )
                 state.ema[name].assign(decay * state.ema[name] + (1.0 - decay) * weight)
         self._move_statistics(weights, statistics / count)
         return norm

@@ -1,7 +1,8 @@
 """Random views of training images, drawn from (seed, epoch, sample index) alone.
 
-Pure numpy: the draws of many samples are one vectorised call, and each kind of change has its own stream, so
-switching one on does not alter the others.
+The draws of many samples are one vectorised call, and each kind of change has its own stream, so switching one on
+does not alter the others. Order: crop, flip, affine, RandAugment, colour, erase. MixUp and CutMix need the whole
+virtual batch and happen on the device: see `mix.py`.
 """
 
 from collections.abc import Callable
@@ -12,11 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distxcept.data import effects
 from distxcept.data.keyed import key, uniforms
+from distxcept.data.sources.base import Pixels
 from distxcept.data.window import Choose, Window, centre_square
 
-_FLIP, _CROP = 1, 2
+_FLIP, _CROP, _AFFINE, _RANDAUGMENT, _COLOR, _ERASE = range(1, 7)
 _CROP_ATTEMPTS = 10
+
+Effect = Callable[[Pixels], Pixels]
 
 
 @dataclass(frozen=True)
@@ -24,10 +29,11 @@ class View:
     """How one sample is to be looked at in one epoch."""
 
     choose: Choose
-    flip: bool
+    flip: bool = False
+    effects: tuple[Effect, ...] = ()
 
 
-PLAIN = View(centre_square, False)
+PLAIN = View(centre_square)
 """No augmentation: the largest centred square, as validation sees it."""
 
 
@@ -35,16 +41,45 @@ def draw_views(augment: Any, *, seed: int, epoch: int, indices: NDArray[np.int64
     """The view of each sample in this epoch; `augment` is the config section, or None for none."""
     if augment is None:
         return [PLAIN] * len(indices)
-    flips = (
-        uniforms(key(_FLIP, seed, epoch), indices, 1)[:, 0] < 0.5 if augment.flip else [False] * len(indices)
-    )
-    crops: Callable[[int], Choose]
-    if augment.crop is None:
-        crops = lambda row: centre_square  # noqa: E731
-    else:
-        draws = uniforms(key(_CROP, seed, epoch), indices, 2 * _CROP_ATTEMPTS + 2)
-        crops = lambda row: _random_window(augment.crop, draws[row])  # noqa: E731
-    return [View(crops(row), bool(flips[row])) for row in range(len(indices))]
+
+    def draws(stream: int, count: int) -> NDArray[np.float64]:
+        return uniforms(key(stream, seed, epoch), indices, count)
+
+    flips = draws(_FLIP, 1)[:, 0] < 0.5 if augment.flip else np.zeros(len(indices), bool)
+    columns = _effect_columns(augment, draws, [key(_ERASE, seed, epoch, int(i)) for i in indices])
+    crops = draws(_CROP, 2 * _CROP_ATTEMPTS + 2) if augment.crop is not None else None
+    return [
+        View(
+            centre_square if crops is None else _random_window(augment.crop, crops[row]),
+            bool(flips[row]),
+            tuple(column(row) for column in columns),
+        )
+        for row in range(len(indices))
+    ]
+
+
+def _effect_columns(
+    augment: Any, draws: Callable[[int, int], NDArray[np.float64]], noise_keys: list[int]
+) -> list[Callable[[int], Effect]]:
+    """For each effect that is on, a function from the sample's row to what is to be done."""
+    columns: list[Callable[[int], Effect]] = []
+    if augment.rotate or augment.shift or augment.shear or augment.zoom:
+        moves = draws(_AFFINE, effects.AFFINE_DRAWS)
+        columns.append(
+            lambda row: lambda x: effects.apply_affine(x, effects.affine_matrix(augment, moves[row]))
+        )
+    if augment.randaugment is not None:
+        picks = draws(_RANDAUGMENT, effects.RANDAUGMENT_DRAWS * augment.randaugment.operations)
+        columns.append(lambda row: lambda x: effects.apply_randaugment(x, augment.randaugment, picks[row]))
+    if augment.color is not None:
+        colors = draws(_COLOR, effects.COLOR_DRAWS)
+        columns.append(lambda row: lambda x: effects.apply_color(x, augment.color, colors[row]))
+    if augment.erase is not None:
+        places = draws(_ERASE, effects.ERASE_DRAWS)
+        columns.append(
+            lambda row: lambda x: effects.apply_erase(x, augment.erase, places[row], noise_keys[row])
+        )
+    return columns
 
 
 def _random_window(crop: Any, draws: NDArray[np.float64]) -> Choose:

@@ -7,17 +7,25 @@ an exception of one sample and never of the run.
 """
 
 import io
+import math
+import threading
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from distxcept.data.augment import View
 from distxcept.data.header import Header, inspect
 from distxcept.data.sources.base import BadSample, Pixels, Sample
 from distxcept.data.window import Choose, Window
 
 # Declared pixels are checked by `inspect` against data.max_pixels; Pillow's fixed limit would only add a second rule.
 Image.MAX_IMAGE_PIXELS = None
+
+MAX_SIDE = 65_535
+"""No JPEG is larger: asking for this size means full scale."""
 
 _PILLOW_FORMATS = {"jpeg": "JPEG", "png": "PNG", "gif": "GIF", "bmp": "BMP", "webp": "WEBP"}
 
@@ -34,23 +42,61 @@ _TO_UPRIGHT = {
 }
 
 
-def render(sample: Sample, choose: Choose, out: Pixels, *, flip: bool, max_pixels: int) -> None:
-    """Fills `out` [size, size, 3] with the chosen window of the sample; raises `BadSample` with the reason."""
+def render(sample: Sample, view: View, out: Pixels, *, max_pixels: int) -> int:
+    """Fills `out` [size, size, 3] with this view of the sample; raises `BadSample` with the reason.
+
+    Returns how many pixels the stored image has.
+    """
     size = out.shape[0]
     if sample.encoded is None:
         assert sample.pixels is not None
-        patch = _cut(sample.pixels, choose, size)
+        height, width = sample.pixels.shape[:2]
+        patch = _cut(sample.pixels, view.choose)
     else:
         header = inspect(sample.encoded, max_pixels=max_pixels)
+        width, height = header.width, header.height
         if header.kind == "jpeg" and header.components in (1, 3):
-            patch = _decode_jpeg(sample.encoded, header, choose, size)
+            patch = _decode_jpeg(sample.encoded, header, view.choose, size)
         else:
-            patch = _cut(_decode_other(sample.encoded, header), choose, size)
-    target = out[:, ::-1] if flip else out
-    _scale_into(patch, target)
+            patch = _cut(_decode_other(sample.encoded, header), view.choose)
+    if view.flip or view.effects:
+        square = _scratch.square(size)
+        _scale_into(patch, square)
+        revise(square, view, out)
+    else:
+        _scale_into(patch, out)
+    return width * height
 
 
-def _decode_jpeg(data: bytes, header: Header, choose: Choose, size: int) -> "Pixels | tf.Tensor":
+def revise(square: Pixels, view: View, out: Pixels) -> None:
+    """Flip and effects, on an image that already has its size."""
+    if view.flip:
+        # One channel at a time: a mirrored copy of three interleaved bytes is four times as slow.
+        for channel in range(3):
+            out[..., channel] = square[:, ::-1, channel]
+    else:
+        out[...] = square
+    if view.effects:
+        pixels = out
+        for effect in view.effects:
+            pixels = effect(pixels)
+        out[...] = pixels
+
+
+def decode_whole(sample: Sample, *, max_pixels: int) -> Pixels:
+    """The whole upright image as RGB, in its own size: for caches, checks and previews."""
+    if sample.encoded is None:
+        assert sample.pixels is not None
+        return sample.pixels
+    header = inspect(sample.encoded, max_pixels=max_pixels)
+    if header.kind == "jpeg" and header.components in (1, 3):
+        return _decode_jpeg(
+            sample.encoded, header, lambda width, height: Window(0, 0, height, width), MAX_SIDE
+        )
+    return _decode_other(sample.encoded, header)
+
+
+def _decode_jpeg(data: bytes, header: Header, choose: Choose, size: int) -> Pixels:
     width, height = header.upright
     window = choose(width, height)
     ratio = next((r for r in (8, 4, 2) if min(window.height, window.width) >= r * size), 1)
@@ -61,10 +107,10 @@ def _decode_jpeg(data: bytes, header: Header, choose: Choose, size: int) -> "Pix
         )
     except tf.errors.InvalidArgumentError:
         raise BadSample("broken JPEG: the image data cannot be decoded") from None
-    transpose, flip_rows, flip_columns = _TO_UPRIGHT[header.orientation]
+    pixels = np.asarray(memoryview(patch))
     if header.orientation == 1:
-        return patch
-    pixels = patch.numpy()
+        return pixels
+    transpose, flip_rows, flip_columns = _TO_UPRIGHT[header.orientation]
     pixels = pixels.swapaxes(0, 1) if transpose else pixels
     return pixels[:: -1 if flip_rows else 1, :: -1 if flip_columns else 1]
 
@@ -102,21 +148,55 @@ def _decode_other(data: bytes, header: Header) -> Pixels:
         raise BadSample(f"broken {header.kind.upper()}: {error or type(error).__name__}") from None
 
 
-def _cut(pixels: Pixels, choose: Choose, size: int) -> Pixels:
+def _cut(pixels: Pixels, choose: Choose) -> Pixels:
     window = choose(pixels.shape[1], pixels.shape[0])
-    patch = pixels[window.top : window.top + window.height, window.left : window.left + window.width]
-    reduction = min(window.height, window.width) // size
+    return pixels[window.top : window.top + window.height, window.left : window.left + window.width]
+
+
+def _scale_into(patch: Pixels, out: Pixels) -> None:
+    size = out.shape[0]
+    reduction = min(patch.shape[:2]) // size
     if reduction >= 2:
         # Averaging whole blocks first, as the JPEG scales do: bilinear scaling alone would skip pixels.
-        return np.asarray(Image.fromarray(patch).reduce(reduction))
-    return patch
-
-
-def _scale_into(patch: "Pixels | tf.Tensor", out: Pixels) -> None:
-    size = out.shape[0]
-    if tuple(patch.shape) == out.shape:
+        patch = np.asarray(Image.fromarray(patch).reduce(reduction))
+    if patch.shape == out.shape:
         out[...] = patch
         return
-    images = tf.raw_ops.ExpandDims(input=patch, axis=0)
+    # Float in: the kernel's vector path for bytes is slower than this conversion and the float path together.
+    source = _scratch.floats(patch.shape)
+    source[...] = patch
+    images = tf.experimental.dlpack.from_dlpack(source[None].__dlpack__())
     scaled = tf.raw_ops.ResizeBilinear(images=images, size=[size, size], half_pixel_centers=True)
     np.rint(np.asarray(memoryview(scaled))[0], out=out, casting="unsafe")
+
+
+class _Scratch(threading.local):
+    """Buffers of each thread, kept between samples: fresh memory would cost as much as the scaling."""
+
+    _KEPT = 4 * 2**20
+
+    def __init__(self) -> None:
+        self._floats = aligned_empty((self._KEPT,), np.float32)
+        self._square = np.empty((0, 0, 3), np.uint8)
+
+    def floats(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        count = math.prod(shape)
+        if count > self._KEPT:
+            return aligned_empty(shape, np.float32)
+        return self._floats[:count].reshape(shape)
+
+    def square(self, size: int) -> Pixels:
+        if self._square.shape[0] != size:
+            self._square = np.empty((size, size, 3), np.uint8)
+        return self._square
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """An array that TensorFlow can use in place: its kernels expect 64-byte boundaries."""
+    wanted = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.empty(wanted + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + wanted].view(dtype).reshape(shape)
+
+
+_scratch = _Scratch()

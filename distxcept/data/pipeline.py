@@ -7,13 +7,13 @@ is the same. Several updates are in flight, across the ends of epochs too. An er
 zero and a report; every replica still gets its arrays, so no rank falls out of step.
 """
 
-import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -21,14 +21,21 @@ from numpy.typing import NDArray
 
 from distxcept.batching import BatchPlan
 from distxcept.data.augment import draw_views
-from distxcept.data.decode import render
+from distxcept.data.cache import Cache
+from distxcept.data.decode import aligned_empty
+from distxcept.data.host import updates_ahead, usable_cores
 from distxcept.data.order import PADDING, update_indices
-from distxcept.data.sources.base import BadSample, Source
+from distxcept.data.pool import MOST_PER_CORE, Workers, threads_wanted
+from distxcept.data.reader import MAX_PIXELS, Reader, reason_of
+from distxcept.data.sources.base import Source
+from distxcept.data.waiting import InputStats
 
 OnBad = Callable[[int, str, str], None]
 """Called as (sample index, path, reason) for every bad sample, in the thread that asks for batches."""
 
-MAX_PIXELS = 100_000_000
+_MOST_AHEAD = 16
+_CHUNK = 16
+"""Samples of one task at most: drawing views and handing out tasks is shared by so many."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +63,8 @@ class UpdateBatch:
     """One for each local replica."""
     real_samples: int
     """Samples that the update has over all replicas, bad ones included."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """How samples become pixels; the same for every update."""
-
-    source: Source
-    image_size: int
-    seed: int | None
-    augment: Any
-    max_pixels: int = MAX_PIXELS
+    wait_seconds: float = 0.0
+    """How long the caller waited for it."""
 
 
 @dataclass
@@ -82,56 +80,74 @@ class _Slots:
 
 @dataclass
 class _Pending:
+    """An update on its way."""
+
     epoch: int
     update: int
     real_samples: int
     replicas: list[_Slots]
-    futures: list["Future[None]"] = field(default_factory=list)
+    tasks_left: int = 0
     bad: list[tuple[int, str]] = field(default_factory=list)
+    error: BaseException | None = None
+    ready: threading.Event = field(default_factory=threading.Event)
 
 
 class Updates(Iterator[UpdateBatch]):
-    """Iterator over the updates from a given point on. Construct it by `updates`; close it when done."""
+    """Iterator over the updates from a given point on. Construct it by `updates`; close it when done.
+
+    Adapts itself while it runs: more threads while they wait for the storage, more updates ahead when the caller
+    had to wait, up to `most_ahead`.
+    """
 
     def __init__(
         self,
-        reading: Reading,
+        reader: Reader,
         plan: BatchPlan,
         replicas: range,
         points: Iterator[tuple[int, int]],
         *,
-        workers: int,
-        depth: int,
+        image_size: int,
+        workers: int | None,
+        most_ahead: int,
         on_bad: OnBad | None,
     ):
-        self._reading, self._plan, self._replicas, self._points = reading, plan, replicas, points
-        self._workers, self._depth, self._on_bad = workers, depth, on_bad
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="distxcept-data")
+        self._reader, self._plan, self._replicas, self._points = reader, plan, replicas, points
+        self._image_size, self._on_bad = image_size, on_bad
+        self._fixed_workers = workers
+        threads = workers or usable_cores()
+        self._workers = Workers(threads, threads if workers else threads * MOST_PER_CORE)
+        self._ahead, self._most_ahead = min(2, most_ahead), most_ahead
         self._pending: deque[_Pending] = deque()
         self._lock = threading.Lock()
+        self._stats = self._new_stats()
 
     def __next__(self) -> UpdateBatch:
         self._fill()
         if not self._pending:
             self.close()
             raise StopIteration
-        ready = self._pending[0]
-        for future in ready.futures:
-            future.result()
-        self._pending.popleft()
+        begun = time.perf_counter()
+        late = not self._pending[0].ready.is_set()
+        self._pending[0].ready.wait()
+        waited = time.perf_counter() - begun
+        done = self._pending.popleft()
+        if done.error is not None:
+            self.close()
+            raise done.error
+        self._adapt(late, waited)
         self._fill()
-        for index, reason in sorted(ready.bad):
+        for index, reason in sorted(done.bad):
             if self._on_bad is not None:
-                self._on_bad(index, self._reading.source.name(index), reason)
+                self._on_bad(index, self._reader.source.name(index), reason)
         with tf.device("/CPU:0"):
-            batches = [_to_tensors(slots) for slots in ready.replicas]
-        return UpdateBatch(ready.epoch, ready.update, batches, ready.real_samples)
+            batches = [_to_tensors(slots) for slots in done.replicas]
+        return UpdateBatch(done.epoch, done.update, batches, done.real_samples, waited)
 
     def close(self) -> None:
         """Stops the threads; what was read ahead is dropped. May be called twice."""
         self._points = iter(())
         self._pending.clear()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._workers.close()
 
     def __enter__(self) -> "Updates":
         return self
@@ -139,8 +155,31 @@ class Updates(Iterator[UpdateBatch]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def take_stats(self) -> InputStats:
+        """What was measured since the last call."""
+        with self._lock:
+            taken, self._stats = self._stats, self._new_stats()
+        return taken
+
+    def _new_stats(self) -> InputStats:
+        return InputStats(
+            threads=self._workers.threads,
+            image_size=self._image_size,
+            cached=self._reader.cache is not None,
+        )
+
+    def _adapt(self, late: bool, waited: float) -> None:
+        with self._lock:
+            self._stats.consumer_wait_seconds += waited
+            storage_share = self._stats.storage_share
+            self._stats.threads = self._workers.threads
+        if late and self._ahead < self._most_ahead:
+            self._ahead += 1
+        if self._fixed_workers is None:
+            self._workers.use(threads_wanted(usable_cores(), storage_share))
+
     def _fill(self) -> None:
-        while len(self._pending) < self._depth:
+        while len(self._pending) < self._ahead:
             point = next(self._points, None)
             if point is None:
                 return
@@ -151,62 +190,84 @@ class Updates(Iterator[UpdateBatch]):
         pending = _Pending(epoch, update, self._plan.real_samples(update), replicas)
         samples = sum(slots.indices.size for slots in replicas)
         # Small enough to keep all threads busy until the end, large enough that handing out costs nothing.
-        chunk = max(1, min(16, samples // (4 * self._workers)))
+        chunk = max(1, min(_CHUNK, samples // (4 * self._workers.threads)))
+        tasks = []
         for slots in replicas:
             wanted = np.flatnonzero(slots.indices.reshape(-1) != PADDING)
             for start in range(0, len(wanted), chunk):
-                future = self._pool.submit(self._read, pending, slots, wanted[start : start + chunk])
-                pending.futures.append(future)
+                tasks.append(partial(self._read, pending, slots, wanted[start : start + chunk]))
+        pending.tasks_left = len(tasks)
+        if not tasks:
+            pending.ready.set()
+        for task in tasks:
+            self._workers.submit(task)
         return pending
 
     def _slots(self, epoch: int, update: int, replica: int) -> _Slots:
         block = self._plan.block(update, replica)
         indices = update_indices(
-            self._plan, seed=self._reading.seed, epoch=epoch, update=update, virtual=block
+            self._plan, seed=self._reader.seed, epoch=epoch, update=update, virtual=block
         )
         real = indices != PADDING
         labels = np.zeros(indices.shape, np.int32)
-        labels[real] = self._reading.source.labels[indices[real]]
-        size = self._reading.image_size
-        images = np.empty((*indices.shape, size, size, 3), np.uint8)
+        labels[real] = self._reader.source.labels[indices[real]]
+        images = aligned_empty((*indices.shape, self._image_size, self._image_size, 3), np.uint8)
         images[~real] = 0
         return _Slots(images, labels, real.astype(np.float32), indices, block.start)
 
     def _read(self, pending: _Pending, slots: _Slots, wanted: NDArray[np.int64]) -> None:
-        """Fills the slots with these flat numbers. Runs in a thread."""
-        reading, size = self._reading, self._reading.image_size
-        images = slots.images.reshape(-1, size, size, 3)
-        indices = slots.indices.reshape(-1)
-        views = draw_views(
-            reading.augment, seed=reading.seed or 0, epoch=pending.epoch, indices=indices[wanted]
+        """Fills the slots with these flat numbers. Runs in a thread; the last one of an update reports it ready."""
+        begun, waited, pixels = time.perf_counter(), 0.0, 0
+        bad: list[tuple[int, str]] = []
+        try:
+            waited, pixels = self._read_each(pending.epoch, slots, wanted, bad)
+        except BaseException as error:
+            pending.error = error
+        with self._lock:
+            pending.bad.extend(bad)
+            self._stats.samples += len(wanted)
+            self._stats.busy_seconds += time.perf_counter() - begun
+            self._stats.storage_wait_seconds += waited
+            self._stats.stored_pixels += pixels
+            pending.tasks_left -= 1
+            if not pending.tasks_left:
+                pending.ready.set()
+
+    def _read_each(
+        self, epoch: int, slots: _Slots, wanted: NDArray[np.int64], bad: list[tuple[int, str]]
+    ) -> tuple[float, int]:
+        """Seconds waited for the storage, and pixels that the stored images have."""
+        reader, waited, pixels = self._reader, 0.0, 0
+        images = slots.images.reshape(-1, self._image_size, self._image_size, 3)
+        labels, weights, indices = (
+            slots.labels.reshape(-1),
+            slots.weights.reshape(-1),
+            slots.indices.reshape(-1),
         )
+        views = draw_views(reader.augment, seed=reader.seed or 0, epoch=epoch, indices=indices[wanted])
         with tf.device("/CPU:0"):
             for slot, view in zip(wanted, views, strict=True):
-                index = int(indices[slot])
                 try:
-                    sample = reading.source.read(index)
-                    render(sample, view.choose, images[slot], flip=view.flip, max_pixels=reading.max_pixels)
+                    spent = reader.fill(int(indices[slot]), view, images[slot])
+                    waited += spent.waited_seconds
+                    pixels += spent.stored_pixels
                 except MemoryError:
                     raise
                 except Exception as error:  # whatever a file does to a decoder is that sample's matter alone
-                    images[slot] = 0
-                    slots.labels.reshape(-1)[slot] = 0
-                    slots.weights.reshape(-1)[slot] = 0.0
-                    with self._lock:
-                        pending.bad.append((index, _reason(error)))
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, BadSample):
-        return " ".join(str(error).split())
-    if isinstance(error, OSError):
-        return f"cannot be read: {error.strerror or error}"
-    return " ".join(f"{type(error).__name__}: {error}".split())
+                    images[slot], labels[slot], weights[slot] = 0, 0, 0.0
+                    bad.append((int(indices[slot]), reason_of(error)))
+        return waited, pixels
 
 
 def _to_tensors(slots: _Slots) -> ReplicaBatch:
+    images = (
+        # In place, without a copy: nobody writes to these arrays any more.
+        tf.experimental.dlpack.from_dlpack(slots.images.__dlpack__())
+        if slots.images.size
+        else tf.convert_to_tensor(slots.images)
+    )
     return ReplicaBatch(
-        tf.convert_to_tensor(slots.images),
+        images,
         tf.convert_to_tensor(slots.labels),
         tf.convert_to_tensor(slots.weights),
         tf.convert_to_tensor(slots.indices),
@@ -225,8 +286,10 @@ def updates(
     first_epoch: int = 0,
     first_update: int = 0,
     epochs: int | None = None,
-    workers: int | None = None,
-    depth: int = 3,
+    workers: int | Literal["auto"] | None = None,
+    host_memory: str = "auto",
+    processes: int = 1,
+    cache: Cache | None = None,
     max_pixels: int = MAX_PIXELS,
     on_bad: OnBad | None = None,
 ) -> Updates:
@@ -234,16 +297,20 @@ def updates(
 
     `epochs` counts epochs from `first_epoch` on, the one begun in the middle included; None is without end.
     Without a seed the order is the natural one; with `augment=None` images are cut at the centre: validation.
+    `processes` is how many processes of the run share this machine, and with it the free memory.
     Starting anywhere costs the same, because nothing before that point is drawn or read.
     """
-    reading = Reading(source=source, image_size=image_size, seed=seed, augment=augment, max_pixels=max_pixels)
+    reader = Reader(source=source, seed=seed, augment=augment, max_pixels=max_pixels, cache=cache)
+    blocks = plan.blocks(plan.virtual_per_update)
+    samples = sum(len(blocks[replica]) for replica in replicas) * plan.virtual_batch
     return Updates(
-        reading,
+        reader,
         plan,
         replicas,
         _points(plan.updates_per_epoch, first_epoch, first_update, epochs),
-        workers=workers or len(os.sched_getaffinity(0)),
-        depth=depth,
+        image_size=image_size,
+        workers=None if workers == "auto" else workers,
+        most_ahead=min(_MOST_AHEAD, updates_ahead(host_memory, samples * image_size**2 * 3, processes)),
         on_bad=on_bad,
     )
 

@@ -90,7 +90,7 @@ def test_a_replica_may_be_left_with_nothing(source):
         ({"replicas": 2}, {}),
         ({"replicas": 3}, {"workers": 5}),
         ({"replicas": 2, "shares": (3, 1)}, {"workers": 1}),
-        ({"replicas": 4}, {"depth": 1, "workers": 1}),
+        ({"replicas": 4}, {"host_memory": "250KB", "workers": 1}),
     ],
 )
 def test_the_same_bits_for_every_plan(source, changes, options):

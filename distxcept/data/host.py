@@ -1,0 +1,46 @@
+"""What this machine has to spare: cores and memory, within the limits of a container or a SLURM job."""
+
+import os
+from pathlib import Path
+
+import psutil
+
+from distxcept.config.size import parse_size, show_size
+from distxcept.errors import DoesNotFitError
+
+_CGROUP = Path("/sys/fs/cgroup")
+_AUTO_SHARE = 8
+"""`host_memory: auto` takes one part in so many of the free memory."""
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def free_memory(cgroup: Path = _CGROUP) -> int:
+    """Bytes that can be taken before something is pushed out."""
+    free = psutil.virtual_memory().available
+    try:
+        limit = (cgroup / "memory.max").read_text().strip()
+        used = int((cgroup / "memory.current").read_text())
+        # Pages of files count as used there, but are given back when needed.
+        stat = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+        used -= int(stat.get("file", 0)) - int(stat.get("shmem", 0))
+    except (OSError, ValueError):
+        return free
+    return free if limit == "max" else max(0, min(free, int(limit) - used))
+
+
+def updates_ahead(host_memory: str, update_bytes: int, processes: int) -> int:
+    """How many updates may be read ahead at most within the budget, beside the one that is being computed."""
+    if host_memory == "auto":
+        budget = free_memory() // (_AUTO_SHARE * processes)
+        return max(1, budget // max(1, update_bytes) - 1)
+    budget = parse_size(host_memory)
+    if budget < 2 * update_bytes:
+        raise DoesNotFitError(
+            f"data.host_memory = {host_memory}, but an update of this process takes {show_size(update_bytes)} and two "
+            f"must fit (one is read while one is computed): set at least {show_size(2 * update_bytes)}, or use "
+            "smaller batch.global or more processes"
+        )
+    return budget // max(1, update_bytes) - 1

@@ -42,4 +42,6 @@ def test_constraints_are_exact_and_allowed_by_the_package() -> None:
     extras = project["optional-dependencies"]
     for text in project["dependencies"] + extras["dev"] + extras["horovod"]:
         requirement = Requirement(text)
-        assert requirement.specifier.contains(versions[requirement.name.lower()]), text
+        name = requirement.name.lower()
+        assert name in versions, f"{name} has no pin: run `make constraints`"
+        assert requirement.specifier.contains(versions[name]), text

@@ -18,6 +18,7 @@ help: ## list the targets
 	@echo "  PYTHON=…  the Python to use, 3.11 to 3.13 (now: $(PYTHON))"
 
 quickstart: $(VENV)/.core ## install the core into .venv and train a small model, nothing else needed
+	@$(BIN)/python -m distxcept.data.flowers data/flowers --train 960 --validation 200
 	$(BIN)/distxcept train configs/quickstart.yaml
 
 install: $(VENV)/.dev ## the full development environment: core, test tools, Horovod, mpi4py

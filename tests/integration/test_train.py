@@ -1,0 +1,144 @@
+"""`distxcept train` as a user runs it: whole, interrupted, gone on with on other engines, and refused."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from launchers import MPIRUN, run, skip_without
+from safetensors.numpy import load_file
+
+DISTXCEPT = str(Path(sys.executable).with_name("distxcept"))
+
+CONFIG = {
+    "run": {"updates": 30, "log_every": 1, "seed": 3},
+    "model": {"image_size": 71, "width": 0.0625, "dropout": 0.3, "batchnorm_momentum": 0.9},
+    "data": {
+        "train": {"kind": "synthetic", "samples": 42, "classes": 3},
+        "validation": {"kind": "synthetic", "samples": 13, "classes": 3},
+        "augment": {"flip": True, "crop": {}},
+    },
+    "batch": {"global": 16, "virtual": 4},
+    "optimizer": {"learning_rate": 0.01, "clip_norm": 1.0, "ema": 0.9, "weight_decay": 1.0e-4},
+    "precision": "float64",
+    "engine": {"threads": 1},
+    "checkpoint": {"every_minutes": None, "best_metric": None},
+}
+
+
+def command(folder: Path, name: str, *overrides: str) -> list[str]:
+    config = folder / "config.yaml"
+    config.write_text(yaml.safe_dump(CONFIG))
+    return [
+        DISTXCEPT, "train", str(config), f"run.dir={folder}", f"run.name={name}", "run.evaluate_every=1000", *overrides
+    ]  # fmt: skip
+
+
+def interrupt_after(update: int, folder: Path, program: list[str]) -> subprocess.CompletedProcess[str]:
+    """Starts the run, sends Ctrl-C once metrics.jsonl tells of `update`, and waits for its end."""
+    metrics = folder / "metrics.jsonl"
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 180
+    while process.poll() is None and time.monotonic() < deadline:
+        if metrics.exists() and len(metrics.read_text().splitlines()) >= update:
+            process.send_signal(signal.SIGINT)
+            break
+        time.sleep(0.05)
+    stdout, stderr = process.communicate(timeout=180)
+    return subprocess.CompletedProcess(program, process.returncode, stdout, stderr)
+
+
+def last_tensors(folder: Path) -> dict[str, np.ndarray]:
+    newest = sorted(folder.glob("checkpoints/update-*"))[-1]
+    assert newest.name == "update-00000030"
+    return load_file(newest / "tensors.safetensors")
+
+
+def difference(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> float:
+    assert a.keys() == b.keys()
+    return max(float(np.max(np.abs(a[k] - b[k])) / max(np.max(np.abs(a[k])), 1e-30)) for k in a)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    done = run(command(folder, "whole"))
+    assert done.returncode == 0, done.stderr
+    return folder / "whole"
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("interrupted")
+    done = interrupt_after(2, folder / "stopped", command(folder, "stopped"))
+    assert done.returncode == 75, done.stderr
+    assert "run the same command again" in done.stderr
+    return folder / "stopped"
+
+
+def test_run_folder(undisturbed):
+    assert {path.name for path in undisturbed.iterdir()} >= {
+        "config.yaml", "plan.json", "env.json", "metrics.jsonl", "events.jsonl", "checkpoints"
+    }  # fmt: skip
+    lines = [json.loads(line) for line in (undisturbed / "metrics.jsonl").read_text().splitlines()]
+    train = [line for line in lines if line["kind"] == "train"]
+    assert [line["update"] for line in train] == list(range(1, 31))
+    # 42 samples: two updates of 16 and one of 10, in ten epochs
+    assert [line["samples"] for line in train[:4]] == [16, 32, 42, 58]
+    assert train[-1]["samples"] == 420
+    assert [line["epoch"] for line in train[:4]] == [0, 0, 0, 1]
+    (validation,) = (line for line in lines if line["kind"] == "validation")
+    assert validation["samples"] == 13
+    assert validation["update"] == 30
+    assert np.mean([line["loss"] for line in train[-3:]]) < np.mean([line["loss"] for line in train[:3]])
+
+
+def test_interrupted_in_the_middle_of_an_epoch_and_gone_on_with(undisturbed, interrupted, tmp_path):
+    """Twice: the same bits as the run that nobody disturbed, and every update told once."""
+    folder = tmp_path / "again"
+    shutil.copytree(interrupted, folder)
+    stopped_at = int(next(folder.glob("checkpoints/update-*")).name.split("-")[1])
+    assert 2 <= stopped_at < 30
+    done = run(command(tmp_path, "again"))
+    assert done.returncode == 0, done.stderr
+    assert f"update {stopped_at}" in done.stderr
+    ours, theirs = last_tensors(folder), last_tensors(undisturbed)
+    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["update"] for line in lines if line["kind"] == "train"] == list(range(1, 31))
+
+
+@pytest.mark.parametrize("engine", ["mirrored", "horovod"])
+@pytest.mark.mpi
+def test_gone_on_with_on_other_engines(undisturbed, interrupted, tmp_path, engine):
+    folder = tmp_path / "elsewhere"
+    shutil.copytree(interrupted, folder)
+    if engine == "horovod":
+        skip_without("horovod", "mpirun")
+        done = run([*MPIRUN, "-np", "3", *command(tmp_path, "elsewhere")])
+    else:
+        done = run(command(tmp_path, "elsewhere", "engine.devices=2", "batch.micro=8"))
+    assert done.returncode == 0, done.stderr
+    assert difference(last_tensors(undisturbed), last_tensors(folder)) < 1e-11
+
+
+def test_another_training_is_refused(interrupted):
+    done = run(command(interrupted.parent, "stopped", "optimizer.learning_rate=0.5"))
+    assert done.returncode == 2
+    assert "optimizer.learning_rate: 0.01 → 0.5" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.mpi
+def test_several_tasks_never_train_separately(tmp_path):
+    skip_without("mpirun")
+    done = run([*MPIRUN, "-np", "2", *command(tmp_path, "apart", "engine.name=single")])
+    assert done.returncode == 2
+    assert "2 tasks were launched, but engine.name is single" in done.stderr
+    assert not (tmp_path / "apart").exists()

@@ -16,6 +16,8 @@ class Engine(ABC):
     name: str
     rank: int = 0
     ranks: int = 1
+    local_ranks: int = 1
+    """Ranks that share this host."""
     replicas: int = 1
     """Replicas of the whole job."""
     local_replicas: range = range(1)

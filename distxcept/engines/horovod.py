@@ -40,7 +40,7 @@ class HorovodEngine(SingleEngine):
 
         super().__init__(device)
         self.hvd = hvd
-        self.rank, self.ranks = hvd.rank(), hvd.size()
+        self.rank, self.ranks, self.local_ranks = hvd.rank(), hvd.size(), hvd.local_size()
         self.replicas = self.ranks
         self.local_replicas = range(self.rank, self.rank + 1)
         self.compress = compression == "fp16"

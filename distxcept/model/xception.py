@@ -159,7 +159,9 @@ def dropout(x: tf.Tensor, rate: float, seeds: tf.Tensor) -> tf.Tensor:
     """Dropout whose mask depends on the virtual batch's seed and the place in it, not on who computes it."""
     groups = seeds.shape[0]
     shape = [x.shape[0] // groups, x.shape[1]]
-    uniform = tf.concat([tf.random.stateless_uniform(shape, seeds[j]) for j in range(groups)], axis=0)
+    uniform = tf.concat(
+        [tf.random.stateless_uniform(shape, seeds[j], alg="philox") for j in range(groups)], axis=0
+    )
     return tf.where(uniform >= rate, x / tf.constant(1.0 - rate, x.dtype), tf.zeros_like(x))
 
 

@@ -14,10 +14,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from distxcept.data.mix import mix
 from distxcept.model.batchnorm import VirtualBatchNormalizer
 from distxcept.model.precision import Precision
 from distxcept.model.xception import Xception
 from distxcept.training.objective import Objective
+
+MIX_STREAM = 0x6D6978
 
 
 class Batch(NamedTuple):
@@ -59,6 +62,9 @@ class Accumulator:
     norms: Sequence[str]
     """Batch-norm layers that run on batch statistics."""
     frozen_norms: frozenset[str]
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    """Alphas of the two ways to mix samples within a virtual batch; 0 is off."""
 
     def zeros(self, weights: Mapping[str, tf.Tensor]) -> Sums:
         dtype = self.precision.variable
@@ -126,12 +132,12 @@ class Accumulator:
         normalizer = VirtualBatchNormalizer(batch.mask, fused=fused, frozen=self.frozen_norms)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(sources)
-            images = tf.reshape(batch.images, [-1, *batch.images.shape[2:]])
+            images, targets = self.mixed(batch, seeds)
             logits = self.model(
                 images, weights, normalizer, dtype=self.precision.compute, dropout_seeds=seeds
             )
             logits = tf.cast(logits, self.precision.variable)
-            loss = tf.reduce_sum(self.objective.losses(logits, labels) * tf.cast(mask, logits.dtype))
+            loss = tf.reduce_sum(self.objective.losses(logits, targets) * tf.cast(mask, logits.dtype))
             target = loss * scale
         gradients = tape.gradient(target, sources)
         missing = [name for name, gradient in zip(self.trained, gradients, strict=True) if gradient is None]
@@ -145,6 +151,18 @@ class Accumulator:
             tf.concat(statistics, axis=0) if statistics else tf.zeros([0], self.precision.variable),
             tf.stack([tf.cast(counter, tf.float64) for counter in counters]),
         )
+
+    def mixed(self, batch: Batch, seeds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Images of the micro batch and their targets, mixed by MixUp or CutMix if the config says so."""
+        images = tf.reshape(batch.images, [-1, *batch.images.shape[2:]])
+        targets = self.objective.targets(tf.reshape(batch.labels, [-1]), self.precision.variable)
+        if not self.mixup and not self.cutmix:
+            return images, targets
+        # Another stream than dropout's, which takes the seeds as they are.
+        seeds = tf.bitwise.bitwise_xor(seeds, tf.constant([[MIX_STREAM, 0]], tf.int64))
+        images = tf.cast(images, self.precision.compute)
+        mask = tf.reshape(batch.mask, [-1])
+        return mix(images, targets, mask, seeds, mixup=self.mixup, cutmix=self.cutmix)
 
 
 def add(a: Sums, b: Sums) -> Sums:

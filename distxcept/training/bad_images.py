@@ -10,7 +10,7 @@ class BadImages:
     def __init__(self, training: Training, observer: Observer):
         self._engine, self._observer = training.engine, observer
         self._fresh: list[tuple[int, str, str]] = []
-        self._known: set[int] = set()
+        self._known: set[str] = set()
 
     def found(self, index: int, path: str, reason: str) -> None:
         """Called by the pipeline of this rank."""
@@ -23,6 +23,6 @@ class BadImages:
         for index, path, reason in sorted(
             tuple(bad) for message in everywhere for bad in json.loads(message)
         ):
-            if index not in self._known and self._engine.is_chief:
+            if path not in self._known and self._engine.is_chief:
                 self._observer.bad_image(index, path, reason)
-            self._known.add(index)
+            self._known.add(path)

@@ -1,6 +1,7 @@
 """Exact evaluation: every validation sample counts once, whatever the number of replicas."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
@@ -40,8 +41,8 @@ class Evaluator:
         self.objective = Objective(objective.classes)
         self._step = engine.compile(self._replica_step)
 
-    def __call__(self, source: Source, *, image_size: int, batch_per_replica: int, on_bad=None) -> Result:
-        """Eager. Every rank has to call it."""
+    def __call__(self, source: Source, *, image_size: int, batch_per_replica: int, **reading: Any) -> Result:
+        """Eager. Every rank has to call it. `reading` goes to the pipeline as it is."""
         batch = min(batch_per_replica, -(-len(source) // self.engine.replicas))
         plan = plan_batches(
             samples=len(source),
@@ -53,7 +54,7 @@ class Evaluator:
         local = self.engine.local_replicas
         totals = [0.0, 0.0, 0.0, 0.0]
         with updates(
-            source, plan, replicas=local, image_size=image_size, seed=None, epochs=1, on_bad=on_bad
+            source, plan, replicas=local, image_size=image_size, seed=None, epochs=1, **reading
         ) as batches:
             for update in batches:
                 inputs = [_pad(replica, batch) for replica in update.replicas]
@@ -69,7 +70,9 @@ class Evaluator:
         weights = {name: tf.convert_to_tensor(v) for name, v in self.state.inference_weights().items()}
         logits = self.model(images, weights, normalize_by_moving, dtype=self.precision.compute)
         logits = tf.cast(logits, self.precision.variable)
-        losses = tf.cast(self.objective.losses(logits, labels), tf.float64)
+        losses = tf.cast(
+            self.objective.losses(logits, self.objective.targets(labels, logits.dtype)), tf.float64
+        )
         correct = tf.cast(tf.argmax(logits, axis=1, output_type=tf.int32) == labels, tf.float64)
         among = min(5, self.objective.classes)
         top5 = tf.cast(tf.math.in_top_k(labels, tf.cast(logits, tf.float32), among), tf.float64)

@@ -22,7 +22,9 @@ import tensorflow as tf
 
 from distxcept.checkpoint.compatibility import training_identity
 from distxcept.checkpoint.snapshot import save_snapshot
-from distxcept.data.pipeline import ReplicaBatch, UpdateBatch, updates
+from distxcept.data.host import free_memory
+from distxcept.data.pipeline import ReplicaBatch, UpdateBatch, Updates, updates
+from distxcept.data.waiting import advice
 from distxcept.errors import DataError, DivergedError, StopRequested
 from distxcept.training.accumulate import Batch
 from distxcept.training.bad_images import BadImages
@@ -72,6 +74,8 @@ class Loop:
             first_epoch=first_epoch,
             first_update=first_update,
             on_bad=self.bad_images.found,
+            cache=self.training.caches[0],
+            **self.training.reading(),
         )
         with batches, StopSignals() as signals:
             while self.progress.update < total and not self.progress.finished:
@@ -79,6 +83,8 @@ class Loop:
                     batch = next(batches)
                 stopped = self._one_update(batch, total, stop=signals.requested)
                 self._after_update(batch, total)
+                if self._ends_epoch(batch):
+                    self._advise(batches)
                 if stopped:
                     self._save()
                     raise StopRequested(
@@ -114,7 +120,7 @@ class Loop:
 
     def _after_update(self, batch: UpdateBatch, total: int) -> None:
         progress, run = self.progress, self.config.run
-        epoch_ends = batch.update == self.plan.updates_per_epoch - 1
+        epoch_ends = self._ends_epoch(batch)
         last = progress.update == total
         self._check_bad_images(epoch_ends or last)
         if epoch_ends or last or progress.update % run.log_every == 0:
@@ -128,6 +134,16 @@ class Loop:
             self.training.update.state.check_equal(f"after update {progress.update}")
         if self._save_is_due():
             self._save()
+
+    def _ends_epoch(self, batch: UpdateBatch) -> bool:
+        return batch.update == self.plan.updates_per_epoch - 1
+
+    def _advise(self, batches: Updates) -> None:
+        """One sentence at the end of an epoch if this rank's input held up the training."""
+        stats, seconds = batches.take_stats(), self.meter.take_epoch_seconds()
+        sentence = advice(stats, seconds, samples=self.plan.samples, free_bytes=free_memory())
+        if sentence is not None:
+            self._happened("slow_input", sentence)
 
     def rate(self, number: int, total: int) -> float:
         scheduled = learning_rate(
@@ -189,7 +205,12 @@ class Loop:
                 self.training.validation,
                 image_size=self.config.model.image_size,
                 batch_per_replica=self.plan.micro_batch,
+                on_bad=self.bad_images.found,
+                cache=self.training.caches[1],
+                **self.training.reading(),
             )
+        if result.samples < len(self.training.validation):
+            self.bad_images.report()
         metrics = result.metrics()
         metric = self.config.checkpoint.best_metric
         best = metric is not None and progress.best.better(metrics[metric], metric)

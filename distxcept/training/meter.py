@@ -17,6 +17,7 @@ class Meter:
     def __init__(self, training: Training):
         self._device = training.engine.devices()[0]
         self.updates_of_process = 0
+        self._epoch_seconds = 0.0
         self._start()
 
     def _start(self) -> None:
@@ -66,8 +67,14 @@ class Meter:
             peak_memory=peak_memory(self._device),
             skipped_updates=progress.skipped_updates,
         )
+        self._epoch_seconds += seconds
         self._start()
         return record
+
+    def take_epoch_seconds(self) -> float:
+        """Time of training since the last call."""
+        taken, self._epoch_seconds = self._epoch_seconds, 0.0
+        return taken
 
 
 def peak_memory(device: str) -> int:

@@ -12,12 +12,18 @@ class Objective:
     label_smoothing: float = 0.0
     class_weights: np.ndarray | None = None
 
-    def losses(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """Traced. Cross entropy of each sample, with smoothed labels, times the weight of its class."""
-        targets = tf.one_hot(labels, self.classes, dtype=logits.dtype)
+    def targets(self, labels: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        return tf.one_hot(labels, self.classes, dtype=dtype)
+
+    def losses(self, logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """Traced. Cross entropy of each sample, with smoothed targets, times the weight of its class.
+
+        Targets that mix two classes have the mixture of their weights.
+        """
+        smooth = targets
         if self.label_smoothing:
-            targets = targets * (1.0 - self.label_smoothing) + self.label_smoothing / self.classes
-        losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+            smooth = targets * (1.0 - self.label_smoothing) + self.label_smoothing / self.classes
+        losses = tf.nn.softmax_cross_entropy_with_logits(smooth, logits)
         if self.class_weights is not None:
-            losses *= tf.gather(tf.constant(self.class_weights, logits.dtype), labels)
+            losses *= tf.linalg.matvec(targets, tf.constant(self.class_weights, logits.dtype))
         return losses

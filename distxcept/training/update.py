@@ -67,6 +67,8 @@ class Update:
             trained=[p.name for p in self.trained],
             norms=self.norms,
             frozen_norms=frozenset(every_norm) - frozenset(self.norms),
+            mixup=config.data.augment.mixup if config.data.augment else 0.0,
+            cutmix=config.data.augment.cutmix if config.data.augment else 0.0,
         )
         # Gradients that travel or are computed in float16 are those of the mean loss: a sum would overflow.
         shrink = self.precision.loss_scaling or config.engine.compression == "fp16"

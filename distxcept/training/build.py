@@ -67,7 +67,8 @@ def build_training(config: Config, engine: Engine, *, middle_blocks: int = 8) ->
     )
     objective = Objective(classes, config.model.label_smoothing, class_weights(config, train, classes))
     notices: list[str] = []
-    weights = load_weights(config.model.weights, model, notice=notices.append)
+    # The other ranks get the chief's values before the first update, so one of them reads, or downloads.
+    weights = load_weights(config.model.weights, model, notice=notices.append) if engine.is_chief else {}
     update = Update(config, engine, model, objective, weights)
     evaluate = Evaluator(engine, model, objective, update.precision, update.state)
     caches = tuple(

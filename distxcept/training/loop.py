@@ -165,7 +165,9 @@ class Loop:
         return self.config.engine.overlap == "on" or remaining >= OVERLAP_PAYS_AFTER
 
     def _count_nonfinite(self, outcome: Outcome) -> None:
-        if outcome.applied:
+        if (
+            outcome.applied or not outcome.samples
+        ):  # without a single readable image there is no gradient at all
             self.progress.nonfinite_in_a_row = 0
             return
         self.progress.skipped_updates += 1

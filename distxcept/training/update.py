@@ -121,32 +121,32 @@ class Update:
                 _, (stop,) = self.engine.sum([], [tf.identity(stop)])
             counters = tf.concat([sums.counters, stop], axis=0)
         count = tf.cast(counters[0], self.precision.variable)
-        finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
+        # The norm is finite if and only if every gradient is (and far from overflow).
+        norm = tf.linalg.global_norm(gradients)
+        finite = tf.math.is_finite(norm)
         apply = tf.logical_and(finite, count > 0)
-        norm = tf.cond(
+        norm = norm / (scale * count)
+        tf.cond(
             apply,
-            lambda: self._apply(weights, gradients, statistics, count, scale, rate),
-            lambda: tf.constant(float("nan"), self.precision.variable),
+            lambda: self._apply(weights, gradients, statistics / count, norm, 1.0 / (scale * count), rate),
+            lambda: tf.constant(False),
         )
         self._adapt_loss_scale(finite)
         flags = [apply, norm, self.state.loss_scale]
         return tf.concat([counters, tf.stack([tf.cast(flag, tf.float64) for flag in flags])], axis=0)
 
-    def _apply(self, weights, gradients, statistics, count, scale, rate) -> tf.Tensor:
+    def _apply(self, weights, gradients, statistics, norm, factor, rate) -> tf.Tensor:
         """Traced, replica context. Every replica holds the same sums here and assigns the same values by itself."""
         config, state = self.config, self.state
-        gradients = [gradient / (scale * count) for gradient in gradients]
-        norm = tf.linalg.global_norm(gradients)
         if config.optimizer.clip_norm is not None:
-            factor = tf.minimum(tf.ones_like(norm), config.optimizer.clip_norm / norm)
-            gradients = [gradient * factor for gradient in gradients]
+            factor *= tf.minimum(tf.ones_like(norm), config.optimizer.clip_norm / norm)
         applied = state.applied.assign_add(1)
         time = tf.cast(applied, rate.dtype)
         for parameter, gradient in zip(self.trained, gradients, strict=True):
             name = parameter.name
             slots = {slot: tf.convert_to_tensor(of_slot[name]) for slot, of_slot in state.slots.items()}
             weight, slots = self.optimizer.step(
-                weights[name], gradient, slots, rate=rate, time=time, decays=parameter.decays
+                weights[name], gradient * factor, slots, rate=rate, time=time, decays=parameter.decays
             )
             state.weights[name].assign(weight)
             for slot, value in slots.items():
@@ -157,8 +157,8 @@ class Update:
                     tf.constant(config.optimizer.ema, time.dtype), (1.0 + time) / (10.0 + time)
                 )
                 state.ema[name].assign(decay * state.ema[name] + (1.0 - decay) * weight)
-        self._move_statistics(weights, statistics / count)
-        return norm
+        self._move_statistics(weights, statistics)
+        return tf.constant(True)
 
     def _move_statistics(self, weights, statistics: tf.Tensor) -> None:
         if not self.norms:  # a frozen backbone

@@ -60,6 +60,9 @@ def main(argv: list[str] | None = None) -> int:
         if args.debug:
             traceback.print_exc()
         return _report(f"distxcept {args.command}", error)
+    except KeyboardInterrupt:
+        print(f"distxcept {args.command}: interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:
         # The reader went away (`| head`): not an error of ours. Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

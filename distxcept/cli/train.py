@@ -43,16 +43,21 @@ def run(args: argparse.Namespace) -> int:
     placement = detect(os.environ)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if args.verbose else "2")
 
-    from distxcept.engines import create_engine
-    from distxcept.report.console import Terminal
-    from distxcept.report.run_folder import RunFiles, make_run_folder, write_start_files
-    from distxcept.training.build import build_training
-    from distxcept.training.events import Observers
-    from distxcept.training.loop import Loop
+    from distxcept.cli.startup import chatter_aside
 
-    engine = create_engine(config.engine, placement)
-    training = build_training(config, engine)
-    folder = make_run_folder(config)
+    with chatter_aside(args.verbose) as chatter:
+        from distxcept.engines import create_engine
+        from distxcept.report.console import Terminal
+        from distxcept.report.run_folder import RunFiles, make_run_folder, write_start_files
+        from distxcept.training.build import build_training
+        from distxcept.training.events import Observers
+        from distxcept.training.loop import Loop
+
+        engine = create_engine(config.engine, placement)
+        training = build_training(config, engine)
+        folder = make_run_folder(config)
+        chatter.seek(0)
+        (folder / "logs" / f"rank-{engine.rank}.log").write_bytes(chatter.read())
     if engine.is_chief:
         write_start_files(folder, config, training.plan, engine.devices())
     terminal = Terminal(

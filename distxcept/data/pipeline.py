@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 from distxcept.batching import BatchPlan
 from distxcept.data.augment import draw_views
 from distxcept.data.cache import Cache
-from distxcept.data.decode import aligned_empty
+from distxcept.data.decode import TOGETHER, aligned_empty
 from distxcept.data.host import updates_ahead, usable_cores
 from distxcept.data.order import PADDING, update_indices
+from distxcept.data.patience import reason_of
 from distxcept.data.pool import MOST_PER_CORE, Workers, threads_wanted
-from distxcept.data.reader import MAX_PIXELS, Reader, reason_of
+from distxcept.data.reader import MAX_PIXELS, Reader
 from distxcept.data.sources.base import Source
 from distxcept.data.waiting import InputStats
 
@@ -34,8 +35,6 @@ OnBad = Callable[[int, str, str], None]
 """Called as (sample index, path, reason) for every bad sample, in the thread that asks for batches."""
 
 _MOST_AHEAD = 16
-_CHUNK = 16
-"""Samples of one task at most: drawing views and handing out tasks is shared by so many."""
 
 
 @dataclass(frozen=True)
@@ -189,8 +188,9 @@ class Updates(Iterator[UpdateBatch]):
         replicas = [self._slots(epoch, update, replica) for replica in self._replicas]
         pending = _Pending(epoch, update, self._plan.real_samples(update), replicas)
         samples = sum(slots.indices.size for slots in replicas)
-        # Small enough to keep all threads busy until the end, large enough that handing out costs nothing.
-        chunk = max(1, min(_CHUNK, samples // (4 * self._workers.threads)))
+        # Small enough to keep all threads busy, large enough that handing out costs nothing.
+        busy = -(-samples // self._workers.threads)
+        chunk = 2 * TOGETHER if busy >= 8 * TOGETHER else max(1, min(TOGETHER, busy))
         tasks = []
         for slots in replicas:
             wanted = np.flatnonzero(slots.indices.reshape(-1) != PADDING)
@@ -245,17 +245,16 @@ class Updates(Iterator[UpdateBatch]):
             slots.indices.reshape(-1),
         )
         views = draw_views(reader.augment, seed=reader.seed or 0, epoch=epoch, indices=indices[wanted])
+        chosen = [int(indices[slot]) for slot in wanted]
         with tf.device("/CPU:0"):
-            for slot, view in zip(wanted, views, strict=True):
-                try:
-                    spent = reader.fill(int(indices[slot]), view, images[slot])
-                    waited += spent.waited_seconds
-                    pixels += spent.stored_pixels
-                except MemoryError:
-                    raise
-                except Exception as error:  # whatever a file does to a decoder is that sample's matter alone
-                    images[slot], labels[slot], weights[slot] = 0, 0, 0.0
-                    bad.append((int(indices[slot]), reason_of(error)))
+            results = reader.fill(chosen, views, [images[slot] for slot in wanted])
+        for slot, result in zip(wanted, results, strict=True):
+            if isinstance(result, Exception):
+                images[slot], labels[slot], weights[slot] = 0, 0, 0.0
+                bad.append((int(indices[slot]), reason_of(result)))
+            else:
+                waited += result.waited_seconds
+                pixels += result.stored_pixels
         return waited, pixels
 
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from distxcept.data.augment import PLAIN, View
-from distxcept.data.decode import decode_whole, render
+from distxcept.data.decode import decode_whole, render, render_many
 from distxcept.data.sources.base import BadSample, Sample
 from distxcept.data.window import Window, centre_square
 
@@ -95,3 +95,22 @@ def test_the_pixel_limit_is_the_callers():
     content = GOOD["plain.jpg"][0]
     with pytest.raises(BadSample, match=r"more than data\.max_pixels = 100"):
         render(Sample(encoded=content), PLAIN, np.empty((71, 71, 3), np.uint8), max_pixels=100)
+
+
+def test_many_at_once_give_the_bits_of_each_alone_and_a_broken_one_harms_no_other():
+    contents = [content for content, _, _ in GOOD.values()] * 2
+    contents[5:5] = [BAD["truncated.jpg"][0], BAD["bomb.png"][0]]
+    plain = GOOD["plain.jpg"][0]
+    # Without its quantisation tables it passes the header check and fails in the decoder.
+    contents[11:11] = [plain.replace(b"\xff\xdb", b"\xff\xfe")]
+    views = [
+        View(lambda w, h, k=k: Window(k % 7, k % 5, 60, 70), flip=k % 2 == 0) for k in range(len(contents))
+    ]
+    outs = [np.zeros((71, 71, 3), np.uint8) for _ in contents]
+    results = render_many([Sample(encoded=c) for c in contents], views, outs, max_pixels=100_000_000)
+    failed = [k for k, result in enumerate(results) if isinstance(result, Exception)]
+    assert failed == [5, 6, 11]
+    for k, content in enumerate(contents):
+        if k not in failed:
+            assert results[k] == 120 * 90
+            assert np.array_equal(outs[k], rendered(content, views[k]))

@@ -11,8 +11,9 @@ from distxcept.config.schema import ArraysSource, Augment, FolderSource
 from distxcept.data import cache as cache_module
 from distxcept.data.augment import PLAIN
 from distxcept.data.cache import open_cache
+from distxcept.data.patience import read_patiently, reason_of
 from distxcept.data.pipeline import updates
-from distxcept.data.reader import Reader, read_patiently, reason_of
+from distxcept.data.reader import Reader
 from distxcept.data.sources import Sample, open_source
 from distxcept.errors import DataError
 
@@ -60,7 +61,8 @@ def test_a_reader_retries(source, monkeypatch):
     monkeypatch.setattr(source, "read", lambda k: (_ for _ in ()).throw(left.pop()) if left else read(k))
     reader = Reader(source=source, seed=1, augment=None, retry_seconds=(0, 0))
     out = np.zeros((SIZE, SIZE, 3), np.uint8)
-    reader.fill(3, PLAIN, out)
+    (spent,) = reader.fill([3], [PLAIN], [out])
+    assert spent.stored_pixels > 0
     assert out.any()
     assert left == []
 

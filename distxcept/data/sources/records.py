@@ -18,6 +18,7 @@ from distxcept.data.sources.base import BadSample, Sample, Source, digest_of
 from distxcept.errors import DataError
 
 PACKED_INDEX = "index.json"
+PACKING_PLAN = "packing.json"
 _SHARD_NAME = re.compile(r"\.tfrecords?\b|-\d{5}-of-\d{5}$")
 # Beyond this many shards files are opened for each read: the usual limit of open files is 1,024.
 _MAX_OPEN = 512
@@ -100,6 +101,10 @@ def load(section: Any, *, split: str, class_names: tuple[str, ...] | None) -> Re
             raise DataError(f"{where}: {packed} cannot be read or is of another version; pack the data again")
         _check_shards(index, where)
         return RecordsSource(index, _reconcile(index.class_names or (), class_names, where), 0)
+    if packed.with_name(PACKING_PLAN).exists():
+        raise DataError(
+            f"{where}: {section.path} is not packed to its end; run the same distxcept pack again"
+        )
     shards = _find_shards(section.path, where)
     head = Path(section.index) if section.index else sidecar(shards)
     workers = len(os.sched_getaffinity(0))

@@ -1,0 +1,42 @@
+"""Reading that outlasts errors which pass by themselves, and the words for those that do not."""
+
+import errno
+import time
+from collections.abc import Callable, Sequence
+
+from distxcept.data.sources.base import BadSample, Sample
+
+# What network file systems and worn disks report and take back a moment later.
+_TRANSIENT = frozenset(
+    {
+        *(errno.EIO, errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ESTALE, errno.ENFILE, errno.EMFILE),
+        *(errno.ETIMEDOUT, errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET, errno.EHOSTDOWN),
+        *(errno.EHOSTUNREACH, errno.ECONNABORTED, errno.ECONNRESET, errno.ECONNREFUSED, errno.ESHUTDOWN),
+        *(errno.EREMOTEIO, errno.ENOLINK),
+    }
+)
+RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
+
+
+def read_patiently(
+    read: Callable[[], Sample],
+    pauses: Sequence[float] = RETRY_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Sample:
+    """Reads again after errors that pass by themselves, with longer and longer pauses."""
+    for pause in pauses:
+        try:
+            return read()
+        except OSError as error:
+            if error.errno not in _TRANSIENT:
+                raise
+        sleep(pause)
+    return read()
+
+
+def reason_of(error: Exception) -> str:
+    """One line for bad_images.jsonl."""
+    if isinstance(error, OSError):
+        return f"cannot be read: {error.strerror or error}"
+    text = str(error) if isinstance(error, BadSample) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())

@@ -5,6 +5,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# `make test` draws the same cases every time, so that a red run is never chance; `make soak` draws new ones.
+settings.register_profile("seeded", derandomize=True, deadline=None)
+settings.register_profile("fresh", deadline=None, print_blob=True)
+settings.load_profile("seeded")
 
 FAKE_NVML = Path(__file__).parent / "fakes" / "nvml" / "fake_nvml.c"
 

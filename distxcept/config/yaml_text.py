@@ -215,6 +215,13 @@ def _represent_list(dumper: yaml.SafeDumper, data: Any) -> yaml.Node:
     return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
 
 
+def _represent_text(dumper: yaml.SafeDumper, data: str) -> yaml.Node:
+    # YAML takes these for line breaks and folds them to a blank, unless they are escaped in double quotes.
+    style = '"' if any(character in data for character in "\x85\u2028\u2029\ufeff") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
 _Dumper.add_representer(list, _represent_list)
 _Dumper.add_representer(tuple, _represent_list)
 for _tag, _pattern in (("int", _INT), ("float", _FLOAT)):

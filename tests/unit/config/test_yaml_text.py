@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distxcept.config.yaml_text import (
@@ -148,6 +148,8 @@ data = st.recursive(
 
 
 @given(data)
+@example("\x85")
+@example({"a\u2028b": "\ufeffc\u2029"})
 def test_what_is_dumped_reads_back_the_same(value):
     assert parse_yaml(dump_yaml(value)).data == value
 

@@ -13,15 +13,12 @@ Every decision rests on numbers that are equal on all ranks, so all ranks take i
 """
 
 import hashlib
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from distxcept.checkpoint.compatibility import training_identity
-from distxcept.checkpoint.snapshot import save_snapshot
 from distxcept.data.host import free_memory
 from distxcept.data.pipeline import ReplicaBatch, UpdateBatch, Updates, updates
 from distxcept.data.waiting import advice
@@ -33,6 +30,7 @@ from distxcept.training.events import Observer, ValidationRecord
 from distxcept.training.meter import Meter
 from distxcept.training.progress import Progress
 from distxcept.training.restore import restore
+from distxcept.training.saving import Saver
 from distxcept.training.schedule import learning_rate
 from distxcept.training.signals import StopSignals
 from distxcept.training.update import Outcome
@@ -51,16 +49,14 @@ class Loop:
         self.progress = Progress()
         self.meter = Meter(training)
         self.bad_images = BadImages(training, observer)
-        self.last_save = time.monotonic()
-        self.saved_at: int | None = None
-        self.best_now = False
+        self.saver = Saver(training, run_folder, observer)
         self._lane_bounds: dict[int, list[tf.Tensor]] = {}
 
     def run(self) -> dict[str, Any]:
         """Eager. Runs to the end, or raises StopRequested, DivergedError, DataError with everything saved."""
         self.progress = restore(self.training, self.run_folder, self.observer, self.allow_config_change)
         self.training.update.state.check_equal("at the start")
-        self.saved_at = self.progress.update or None
+        self.saver.starts_at(self.progress.update)
         total = self.training.total_updates
         self._tell_start(total)
         first_epoch, first_update = divmod(self.progress.update, self.plan.updates_per_epoch)
@@ -86,12 +82,12 @@ class Loop:
                 if self._ends_epoch(batch):
                     self._advise(batches)
                 if stopped:
-                    self._save()
+                    self.saver.save(self.progress)
                     raise StopRequested(
                         f"stopped on request after update {self.progress.update} of {total}, everything is saved; "
                         "run the same command again to go on"
                     )
-        self._save()
+        self.saver.save(self.progress)
         return self._summary(total)
 
     def _one_update(self, batch: UpdateBatch, total: int, *, stop: bool) -> bool:
@@ -132,8 +128,8 @@ class Loop:
             self._evaluate(batch.epoch, total)
         if progress.update % self.config.engine.check_every == 0:
             self.training.update.state.check_equal(f"after update {progress.update}")
-        if self._save_is_due():
-            self._save()
+        if self.saver.due(progress.update):
+            self.saver.save(self.progress)
 
     def _ends_epoch(self, batch: UpdateBatch) -> bool:
         return batch.update == self.plan.updates_per_epoch - 1
@@ -178,10 +174,10 @@ class Loop:
         if self.progress.nonfinite_in_a_row >= limit:
             finite = all(np.all(np.isfinite(value)) for value in self.training.update.state.read().values())
             if finite:
-                self._save()
+                self.saver.save(self.progress)
             raise DivergedError(
                 f"{limit} updates in a row had a non-finite gradient (the last is {self.progress.update}); the last good "
-                f"weights are in {self.run_folder / 'checkpoints'}; lower optimizer.learning_rate or set optimizer.clip_norm"
+                f"weights are in {self.saver.folder}; lower optimizer.learning_rate or set optimizer.clip_norm"
             )
 
     def _check_bad_images(self, epoch_ends: bool) -> None:
@@ -216,7 +212,8 @@ class Loop:
         metrics = result.metrics()
         metric = self.config.checkpoint.best_metric
         best = metric is not None and progress.best.better(metrics[metric], metric)
-        self.best_now = self.best_now or best
+        if best:
+            self.saver.mark_best()
         if self.engine.is_chief:
             self.observer.validated(
                 ValidationRecord(
@@ -239,37 +236,7 @@ class Loop:
                 f"validation has stopped improving: the run ends at update {progress.update}",
             )
         if best:
-            self._save()
-
-    def _save_is_due(self) -> bool:
-        """By updates the ranks agree of themselves; by time only the chief, who writes, needs to."""
-        checkpoint = self.config.checkpoint
-        if checkpoint.every_updates and self.progress.update % checkpoint.every_updates == 0:
-            return True
-        minutes = (time.monotonic() - self.last_save) / 60
-        return checkpoint.every_minutes is not None and minutes >= checkpoint.every_minutes
-
-    def _save(self) -> None:
-        """Written by the chief alone; all ranks hold the same values."""
-        self.last_save = time.monotonic()
-        if self.saved_at == self.progress.update or not self.engine.is_chief:
-            self.saved_at, self.best_now = self.progress.update, False
-            return
-        state = {
-            "progress": self.progress.to_json(),
-            "identity": training_identity(self.config, self.training.data_digest),
-            "class_names": list(self.training.train.class_names),
-        }
-        path = save_snapshot(
-            self.run_folder / "checkpoints",
-            self.progress.update,
-            self.training.update.state.read(),
-            state,
-            keep=self.config.checkpoint.keep,
-            best=self.best_now,
-        )
-        self.saved_at, self.best_now = self.progress.update, False
-        self._happened("saved", f"snapshot {path.name}")
+            self.saver.save(self.progress)
 
     def _to_device(self, batch: UpdateBatch) -> list[Batch]:
         virtual = self.plan.virtual_batches(batch.update)

@@ -1,0 +1,171 @@
+"""Which runs are compared: engine × micro batch × feature, pairwise for every day and whole for the soak. Pure.
+
+Every run is the same three updates over an epoch end, on another engine or in other micro steps than its
+reference, which is one device and one micro step for the whole update.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+GLOBAL, VIRTUAL = 24, 4
+EVEN_SAMPLES = 2 * GLOBAL
+SHORT_SAMPLES = GLOBAL + 6
+"""The second update of an epoch has two virtual batches, the last of them half padding: of three replicas one has none."""
+LESS_THAN_AN_UPDATE = GLOBAL - 2
+"""Every epoch is one short update: an epoch end after each, and one trace instead of two."""
+CLIP_NORM = 0.05
+"""Far below the gradient's norm in these runs, so that clipping happens."""
+
+ENGINES = {"single": 1, "mirrored2": 2, "mirrored3": 3, "horovod2": 2, "horovod3": 3}
+"""Name of an engine and the number of its replicas."""
+MICROS = {"virtual": VIRTUAL, "double": 2 * VIRTUAL, "whole": GLOBAL}
+SHARES = {1: [1], 2: [2, 1], 3: [2, 1, 1]}
+
+Overrides = Mapping[str, Any]
+FEATURES: dict[str, Overrides] = {
+    "momentum": {"optimizer.momentum": 0.9},
+    "adam": {"optimizer.name": "adam", "optimizer.learning_rate": 0.002},
+    "clip_norm": {"optimizer.clip_norm": CLIP_NORM},
+    "ema": {"optimizer.ema": 0.9},
+    "weight_decay": {"optimizer.weight_decay": 0.01},
+    "frozen_backbone": {"model.freeze": "backbone"},
+    "frozen_to_block": {"model.freeze": "block4"},
+    "dropout": {"model.dropout": 0.5},
+    "augmentation": {"data.augment": {"flip": True, "crop": {}}},
+    "short_last_update": {"data.train.samples": SHORT_SAMPLES},
+    "short_updates_only": {"data.train.samples": LESS_THAN_AN_UPDATE},
+    "shares": {"engine.shares": SHARES},
+}
+
+# Clipping and Adam hide a gradient that is wrong by a factor, so not every group may have one of them.
+GROUPS: list[tuple[str, ...]] = [
+    ("momentum", "weight_decay", "dropout", "short_last_update"),
+    ("momentum", "clip_norm", "ema", "augmentation", "shares", "short_updates_only"),
+    ("adam", "ema", "dropout", "frozen_to_block", "shares", "short_updates_only"),
+    ("frozen_backbone", "dropout", "augmentation", "short_last_update"),
+]
+"""Features that one everyday run has at once."""
+
+
+@dataclass(frozen=True)
+class Case:
+    engine: str
+    micro: str
+    features: tuple[str, ...] = ()
+    precision: str = "float64"
+    updates: int = 3
+    extra: tuple[tuple[str, Any], ...] = ()
+    """Further config keys."""
+    control: str = ""
+    """A deliberate mistake, by which the comparison shows that it can fail."""
+
+    @property
+    def name(self) -> str:
+        more = [f"{key.split('.')[-1]}={value}" for key, value in self.extra]
+        parts = [
+            self.engine,
+            self.micro,
+            *self.features,
+            self.precision,
+            f"u{self.updates}",
+            *more,
+            self.control,
+        ]
+        return "-".join(part for part in parts if part)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> "Case":
+        extra = tuple((key, value) for key, value in fields["extra"])
+        return cls(**{**fields, "features": tuple(fields["features"]), "extra": extra})
+
+    @property
+    def reference(self) -> "Case":
+        """The same training on one device, with nothing of the engine's own."""
+        training = tuple((key, value) for key, value in self.extra if not key.startswith("engine."))
+        return Case("single", "whole", self.features, self.precision, self.updates, training)
+
+    @property
+    def compared(self) -> bool:
+        """Whether there is a reference to compare with: not for itself, and the ordered reduction is its own."""
+        return self != self.reference and ("engine.reduction", "ordered") not in self.extra
+
+    def config(self) -> dict[str, Any]:
+        flat: dict[str, Any] = {
+            "run.updates": self.updates,
+            "run.seed": 3,
+            "run.log_every": 1,
+            "model.image_size": 71,
+            "model.width": 0.0625,
+            "model.dropout": 0.0,
+            "data.train": {"kind": "synthetic", "classes": 5, "samples": EVEN_SAMPLES},
+            "data.augment": None,
+            "batch.global": GLOBAL,
+            "batch.virtual": VIRTUAL,
+            "batch.micro": MICROS[self.micro],
+            "optimizer.learning_rate": 0.05,
+            "optimizer.momentum": 0.0,
+            "precision": self.precision,
+            "engine.overlap": "off",
+            "checkpoint.every_minutes": None,
+        }
+        for feature in self.features:
+            flat |= FEATURES[feature]
+        if "engine.shares" in flat:
+            flat["engine.shares"] = SHARES[ENGINES[self.engine]]
+        return nested(flat | dict(self.extra))
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """{"a.b": 1} as {"a": {"b": 1}}."""
+    tree: dict[str, Any] = {}
+    for path, value in flat.items():
+        *folders, last = path.split(".")
+        place = tree
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[last] = dict(value) if isinstance(value, Mapping) else value
+    return tree
+
+
+def everyday() -> list[Case]:
+    """Every pair of values of the three axes, with several features in a run."""
+    micros = list(MICROS)
+    return [
+        Case(engine, micros[(e + g) % len(micros)], group)
+        for e, engine in enumerate(ENGINES)
+        for g, group in enumerate(GROUPS)
+    ]
+
+
+def whole() -> list[Case]:
+    """The whole matrix, one feature a run."""
+    return [Case(engine, micro, (feature,)) for engine in ENGINES for micro in MICROS for feature in FEATURES]
+
+
+def overlapped(engines: tuple[str, ...], micros: tuple[str, ...]) -> list[Case]:
+    """With several ranks the gradients may leave while the last micro step still runs."""
+    overlap = (("engine.overlap", "on"),)
+    return [Case(engine, micro, GROUPS[0], extra=overlap) for engine in engines for micro in micros]
+
+
+def in_float32(micros_of: Mapping[str, tuple[str, ...]], *, padded: bool) -> list[Case]:
+    """One plain SGD update; with `padded` a short one, whose padding only some of the replicas see."""
+    few = (("data.train.samples", SHORT_SAMPLES - GLOBAL),) if padded else ()
+    return [
+        Case(engine, micro, (), "float32", 1, few) for engine, micros in micros_of.items() for micro in micros
+    ]
+
+
+def differences(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Of each tensor max|difference| / max|value|."""
+    assert ours.keys() == theirs.keys()
+    return {name: _difference(ours[name], theirs[name]) for name in ours}
+
+
+def _difference(ours: np.ndarray, theirs: np.ndarray) -> float:
+    assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
+    largest = float(np.max(np.abs(theirs)))
+    return float(np.max(np.abs(ours - theirs))) / (largest or 1.0)

@@ -1,0 +1,111 @@
+"""Runs cases one after the other, as `distxcept train` would, and leaves a run folder for each.
+
+    python run_cases.py CASES.json FOLDER            or the same under mpirun
+
+A process without a launcher holds three logical CPUs, so that all engines of one process share it.
+`FOLDER/NAME/run.json` has the metrics of each update and the number of traces.
+"""
+
+import json
+import os
+import sys
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from unittest import mock
+
+from cases import ENGINES, GLOBAL, Case
+
+from distxcept.cluster import detect
+from distxcept.config.schema import Config, EngineSection
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from distxcept.engines import Engine, create_engine
+from distxcept.engines.devices import prepare_devices
+from distxcept.engines.mirrored import MirroredEngine
+from distxcept.engines.single import SingleEngine
+from distxcept.training.build import build_training
+from distxcept.training.events import Observer, TrainRecord
+from distxcept.training.loop import Loop
+from distxcept.training.update import Update
+
+
+class Log(Observer):
+    def __init__(self) -> None:
+        self.records: list[dict] = []
+
+    def trained(self, record: TrainRecord) -> None:
+        self.records.append(asdict(record))
+
+
+class Tracings:
+    """Counts how often an update is traced: its Python code runs then and only then."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> "Tracings":
+        real = Update._step
+
+        def counted(update: Update, *arguments, **static):
+            self.count += 1
+            return real(update, *arguments, **static)
+
+        self._patch = mock.patch.object(Update, "_step", counted)
+        self._patch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._patch.stop()
+
+
+def divided_by_the_global_batch(engine: Engine, case: Case):
+    """The mistake of a fixed divisor: a short update counts as if it were full."""
+    real = engine.sum
+
+    def wrong(gradients, exact):
+        gradients, (statistics, counters) = real(gradients, exact)
+        too_little = counters[0] / float(GLOBAL)
+        return [gradient * too_little for gradient in gradients], [statistics, counters]
+
+    return mock.patch.object(engine, "sum", wrong)
+
+
+CONTROLS = {"": lambda engine, case: nullcontext(), "fixed_divisor": divided_by_the_global_batch}
+
+
+def run_case(case: Case, engine: Engine, folder: Path) -> None:
+    with Tracings() as tracings, CONTROLS[case.control](engine, case):
+        training = build_training(Config.model_validate(case.config()), engine, middle_blocks=1)
+        log = Log()
+        Loop(training, folder / case.name, log).run()
+    training.update.state.check_equal("at the end")
+    if engine.is_chief:
+        result = {"records": log.records, "traces": tracings.count}
+        (folder / case.name / "run.json").write_text(json.dumps(result))
+        print("done", case.name, flush=True)
+
+
+def engines(names: set[str], threads: int | None) -> dict[str, Engine]:
+    placement = detect(os.environ)
+    if placement.is_distributed:
+        return {f"horovod{placement.size}": create_engine(EngineSection(threads=threads), placement)}
+    devices = prepare_devices(3, threads)
+    made: dict[str, Engine] = {"single": SingleEngine(devices[0])}
+    for name in names & set(ENGINES) - {"single"}:
+        made[name] = MirroredEngine(devices[: ENGINES[name]])
+    return made
+
+
+def main(cases_file: Path, folder: Path) -> None:
+    asked = json.loads(cases_file.read_text())
+    cases = [Case.from_json(case) for case in asked["cases"]]
+    made = engines({case.engine for case in cases}, asked["threads"])
+    for case in cases:
+        run_case(case, made[case.engine], folder)
+    made[cases[0].engine].shutdown()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

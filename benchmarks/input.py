@@ -58,9 +58,9 @@ def write_images(folder: Path, count: int) -> float:
                 Image.fromarray(coarse[..., c]).resize((500, 375), Image.Resampling.BICUBIC) for c in range(3)
             ]
             pixels += np.stack([np.asarray(layer) for layer in layers], -1) * scale**0.8
-        pixels = 128 + 45 * pixels / pixels.std() + random.standard_normal(pixels.shape, np.float32) * 4
+        pixels = 128 + 45 * pixels / pixels.std() + random.standard_normal(pixels.shape, np.float32) * 7
         file = io.BytesIO()
-        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=88)
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=92)
         target = folder / f"class_{number % 2}" / f"{number:05d}.jpg"
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(file.getvalue())

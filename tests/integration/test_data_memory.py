@@ -1,0 +1,63 @@
+"""Host memory does not grow with the number of samples, and an epoch begins at once, wherever it begins."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from test_data_pipeline import write_images
+
+PROGRAM = """
+import json, resource, sys, time
+from distxcept.batching import plan_batches
+from distxcept.config.schema import Augment, Crop, FolderSource
+from distxcept.data.pipeline import updates
+from distxcept.data.sources import open_source
+
+source = open_source(FolderSource(kind="folder", path=sys.argv[1]))
+plan = plan_batches(samples=len(source), global_batch=16, virtual_batch=16, micro_batch=16)
+starts = []
+for epoch in range(4):
+    begun = time.perf_counter()
+    options = dict(image_size=71, seed=1, augment=Augment(crop=Crop()), host_memory="4MB", workers=2)
+    with updates(source, plan, replicas=range(1), first_epoch=epoch,
+                 first_update=plan.updates_per_epoch // 2, **options) as batches:
+        next(batches)
+        starts.append(time.perf_counter() - begun)
+        for _ in range(60):
+            next(batches)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps({"samples": len(source), "peak_MiB": peak, "start_seconds": min(starts[1:])}))
+"""
+
+
+def make_folder(root, seeds, count):
+    """Many names for few files: links cost no space."""
+    for label in range(2):
+        (root / f"class_{label}").mkdir(parents=True)
+    for number in range(count):
+        os.link(seeds[number % len(seeds)], root / f"class_{number % 2}" / f"photo_{number:07d}.jpg")
+
+
+def measure(root):
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, root],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        check=True,
+    )
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def test_a_hundred_times_the_samples_take_the_same_memory(tmp_path):
+    seeds = sorted(write_images(tmp_path / "seeds", count=6).glob("*/*.jpg"))
+    make_folder(tmp_path / "small", seeds, 1_000)
+    make_folder(tmp_path / "large", seeds, 100_000)
+    small, large = measure(tmp_path / "small"), measure(tmp_path / "large")
+    print(small, large)
+    assert (small["samples"], large["samples"]) == (1_000, 100_000)
+    assert large["peak_MiB"] == pytest.approx(small["peak_MiB"], rel=0.05)
+    assert large["start_seconds"] < 1.0

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from test_data_pipeline import AUGMENT, SIZE, collect, plan_of, write_images
 
-from distxcept.config.schema import ArraysSource, Augment, FolderSource
+from distxcept.config.schema import ArraysSource, Augment, DataSection, FolderSource
 from distxcept.data import cache as cache_module
 from distxcept.data.augment import PLAIN
 from distxcept.data.cache import open_cache
+from distxcept.data.options import pipeline_options
 from distxcept.data.patience import read_patiently, reason_of
 from distxcept.data.pipeline import updates
 from distxcept.data.reader import Reader
@@ -154,3 +155,21 @@ def test_stats_and_waiting(source):
     assert 0 <= stats.storage_share <= 1
     assert stats.stored_pixels / stats.samples > 60 * 60
     assert batches.take_stats().samples == 0
+
+
+def test_options_follow_the_config(source, tmp_path):
+    data = DataSection(
+        train=FolderSource(kind="folder", path="x"),
+        workers=3,
+        host_memory="1GiB",
+        max_pixels=5_000_000,
+        cache="memory",
+        augment=SQUARE,
+    )
+    options = pipeline_options(data, source, image_size=SIZE, training=True)
+    plain = collect(source, plan_of(source), augment=SQUARE, max_pixels=5_000_000)
+    assert collect(source, plan_of(source), **options) == plain
+    assert (options["workers"], options["host_memory"]) == (3, "1GiB")
+    validation = pipeline_options(data, source, image_size=SIZE, training=False)
+    assert validation["augment"] is None
+    assert validation["cache"] is None

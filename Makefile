@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# Files side by side: most of a test's time is tracing, which uses one core. `make test PARALLEL=` runs one by one.
+PARALLEL ?= --numprocesses 2 --dist loadfile
 BUILD_TOOLS := cmake setuptools wheel packaging hatchling editables
 
 .DEFAULT_GOAL := help
@@ -29,8 +31,8 @@ install: $(VENV)/.dev ## the full development environment: core, test tools, Hor
 test: $(VENV)/.dev system-packages ## install what the tests need, then lint, types and all tests
 	@$(MAKE) --no-print-directory horovod || echo "no Horovod: the tests that need it will be skipped"
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest tests/unit -m "not soak"
-	$(BIN)/python -m pytest tests/integration -m "not soak"
+	$(BIN)/python -m pytest tests/unit -m "not soak" $(PARALLEL)
+	$(BIN)/python -m pytest tests/integration -m "not soak" $(PARALLEL)
 
 soak: $(VENV)/.dev system-packages horovod ## the long tests: full counts, the whole GPU build
 	$(BIN)/python -m pytest -m soak

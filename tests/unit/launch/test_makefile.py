@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -37,11 +38,11 @@ def test_constraints_are_exact_and_allowed_by_the_package() -> None:
     lines = (REPOSITORY / "constraints.txt").read_text().splitlines()
     pinned = [Requirement(line) for line in lines if not line.startswith("#")]
     assert all(re.fullmatch(r"==[^*]+", str(one.specifier)) for one in pinned)
-    versions = {one.name.lower(): next(iter(one.specifier)).version for one in pinned}
+    versions = {canonicalize_name(one.name): next(iter(one.specifier)).version for one in pinned}
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     for text in project["dependencies"] + extras["dev"] + extras["horovod"]:
         requirement = Requirement(text)
-        name = requirement.name.lower()
+        name = canonicalize_name(requirement.name)
         assert name in versions, f"{name} has no pin: run `make constraints`"
         assert requirement.specifier.contains(versions[name]), text

@@ -23,8 +23,8 @@ from distxcept.data.pillow import decode_with_pillow
 from distxcept.data.sources.base import BadSample, Pixels, Sample
 from distxcept.data.window import Choose, Window
 
-TOGETHER = 8
-"""Images that one call of TensorFlow decodes."""
+TOGETHER = (16, 8)
+"""Images that one call of TensorFlow decodes; what is left over goes one at a time."""
 
 _tracing = threading.Lock()
 
@@ -90,13 +90,14 @@ def render_many(
             alone.append(place)
         else:
             together.append((place, window, pixels))
-    while len(together) >= TOGETHER:
-        group, together = together[:TOGETHER], together[TOGETHER:]
-        if _render_together(samples, views, outs, group):
-            for place, _, pixels in group:
-                results[place] = pixels
-        else:
-            alone += [place for place, _, _ in group]
+    for count in TOGETHER:
+        while len(together) >= count:
+            group, together = together[:count], together[count:]
+            if _render_together(samples, views, outs, group):
+                for place, _, pixels in group:
+                    results[place] = pixels
+            else:
+                alone += [place for place, _, _ in group]
     for place in [*alone, *(place for place, _, _ in together)]:
         try:
             results[place] = render(samples[place], views[place], outs[place], max_pixels=max_pixels)
@@ -133,7 +134,7 @@ def _render_together(
     contents = [tf.constant(samples[place].encoded) for place, _, _ in group]
     windows = tf.constant(np.stack([window for _, window, _ in group]))
     try:
-        scaled = _together_function(size)(*contents, windows)
+        scaled = _together_function(size, len(group))(*contents, windows)
     except tf.errors.InvalidArgumentError:
         return False
     for (place, _, _), pixels in zip(group, scaled, strict=True):
@@ -142,9 +143,9 @@ def _render_together(
 
 
 @cache
-def _together_function(size: int) -> Any:
+def _together_function(size: int, count: int) -> Any:
     """Decodes and scales several images, one after the other: their threads are ours, and memory stays small."""
-    signature = [tf.TensorSpec([], tf.string)] * TOGETHER + [tf.TensorSpec([TOGETHER, 4], tf.int32)]
+    signature = [tf.TensorSpec([], tf.string)] * count + [tf.TensorSpec([count, 4], tf.int32)]
 
     def several(*arguments: tf.Tensor) -> list[tf.Tensor]:
         scaled: list[tf.Tensor] = []

@@ -188,9 +188,7 @@ class Updates(Iterator[UpdateBatch]):
         replicas = [self._slots(epoch, update, replica) for replica in self._replicas]
         pending = _Pending(epoch, update, self._plan.real_samples(update), replicas)
         samples = sum(slots.indices.size for slots in replicas)
-        # Small enough to keep all threads busy, large enough that handing out costs nothing.
-        busy = -(-samples // self._workers.threads)
-        chunk = 2 * TOGETHER if busy >= 8 * TOGETHER else max(1, min(TOGETHER, busy))
+        chunk = _chunk_size(samples, self._workers.threads)
         tasks = []
         for slots in replicas:
             wanted = np.flatnonzero(slots.indices.reshape(-1) != PADDING)
@@ -256,6 +254,11 @@ class Updates(Iterator[UpdateBatch]):
                 waited += result.waited_seconds
                 pixels += result.stored_pixels
         return waited, pixels
+
+
+def _chunk_size(samples: int, threads: int) -> int:
+    """Samples of one task: as many as are decoded together, but two updates shall keep all threads busy."""
+    return max(1, min(TOGETHER[0], 2 * samples // threads))
 
 
 def _to_tensors(slots: _Slots) -> ReplicaBatch:

@@ -1,14 +1,13 @@
 """From a config and an engine to everything that a run works with."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from distxcept.batching import BatchPlan, plan_batches
 from distxcept.config.schema import Config
-from distxcept.data.cache import Cache, open_cache
+from distxcept.data.options import pipeline_options
 from distxcept.data.sources import Source, open_sources
 from distxcept.engines import Engine
 from distxcept.errors import ConfigError, PeerLostError
@@ -30,18 +29,9 @@ class Training:
     evaluate: Evaluator
     notices: list[str]
     data_digest: str
-    caches: tuple[Cache | None, ...]
-    """Of the training and the validation data."""
-
-    def reading(self) -> dict[str, Any]:
-        """How the pipeline reads, for training and validation alike."""
-        data = self.config.data
-        return {
-            "workers": data.workers,
-            "host_memory": data.host_memory,
-            "processes": self.engine.local_ranks,
-            "max_pixels": data.max_pixels,
-        }
+    train_options: dict[str, Any]
+    """How the pipeline reads the training data."""
+    validation_options: dict[str, Any]
 
     @property
     def total_updates(self) -> int:
@@ -71,26 +61,19 @@ def build_training(config: Config, engine: Engine, *, middle_blocks: int = 8) ->
     weights = load_weights(config.model.weights, model, notice=notices.append) if engine.is_chief else {}
     update = Update(config, engine, model, objective, weights)
     evaluate = Evaluator(engine, model, objective, update.precision, update.state)
-    caches = tuple(
-        _cache(config, engine, source, part)
-        for part, source in (("train", train), ("validation", validation))
-    )
-    return Training(config, engine, plan, train, validation, update, evaluate, notices, data_digest, caches)
-
-
-def _cache(config: Config, engine: Engine, source: Source | None, part: str) -> Cache | None:
-    if source is None:
-        return None
-    crops = part == "train" and config.data.augment is not None and config.data.augment.crop is not None
-    where = config.data.cache
-    return open_cache(
-        where if where in ("none", "memory") else str(Path(where) / part),
-        source,
-        image_size=config.model.image_size,
-        # A random crop is cut from the whole image; without one the scaled square is all that is ever used.
-        whole=crops,
-        max_pixels=config.data.max_pixels,
-        processes=engine.local_ranks,
+    reading = dict(image_size=config.model.image_size, processes=engine.local_ranks)
+    return Training(
+        config,
+        engine,
+        plan,
+        train,
+        validation,
+        update,
+        evaluate,
+        notices,
+        data_digest,
+        train_options=pipeline_options(config.data, train, training=True, **reading),
+        validation_options=pipeline_options(config.data, validation or train, training=False, **reading),
     )
 
 

@@ -66,12 +66,10 @@ class Loop:
             replicas=self.engine.local_replicas,
             image_size=self.config.model.image_size,
             seed=self.config.run.seed,
-            augment=self.config.data.augment,
             first_epoch=first_epoch,
             first_update=first_update,
             on_bad=self.bad_images.found,
-            cache=self.training.caches[0],
-            **self.training.reading(),
+            **self.training.train_options,
         )
         with batches, StopSignals() as signals:
             while self.progress.update < total and not self.progress.finished:
@@ -204,8 +202,7 @@ class Loop:
                 image_size=self.config.model.image_size,
                 batch_per_replica=self.plan.micro_batch,
                 on_bad=self.bad_images.found,
-                cache=self.training.caches[1],
-                **self.training.reading(),
+                **self.training.validation_options,
             )
         if result.samples < len(self.training.validation):
             self.bad_images.report()

@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from distxcept.cli.arguments import add_config_arguments
+from distxcept.errors import DistxceptError
 
 EXAMPLES = """\
 examples:
@@ -71,5 +72,11 @@ def run(args: argparse.Namespace) -> int:
         Observers([terminal, RunFiles(folder)]),
         allow_config_change=args.allow_config_change,
     )
-    loop.run()
+    try:
+        loop.run()
+    except DistxceptError as error:
+        # Such a decision rests on numbers that all ranks share, so all take it; one of them tells the user.
+        if engine.is_chief:
+            raise
+        return error.exit_code
     return 0

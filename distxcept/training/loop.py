@@ -80,12 +80,12 @@ class Loop:
                 if self._ends_epoch(batch):
                     self._advise(batches)
                 if stopped:
-                    self.saver.save(self.progress)
+                    self.saver.save_last(self.progress)
                     raise StopRequested(
                         f"stopped on request after update {self.progress.update} of {total}, everything is saved; "
                         "run the same command again to go on"
                     )
-        self.saver.save(self.progress)
+        self.saver.save_last(self.progress)
         return self._summary(total)
 
     def _one_update(self, batch: UpdateBatch, total: int, *, stop: bool) -> bool:
@@ -172,7 +172,7 @@ class Loop:
         if self.progress.nonfinite_in_a_row >= limit:
             finite = all(np.all(np.isfinite(value)) for value in self.training.update.state.read().values())
             if finite:
-                self.saver.save(self.progress)
+                self.saver.save_last(self.progress)
             raise DivergedError(
                 f"{limit} updates in a row had a non-finite gradient (the last is {self.progress.update}); the last good "
                 f"weights are in {self.saver.folder}; lower optimizer.learning_rate or set optimizer.clip_norm"
@@ -185,6 +185,7 @@ class Loop:
         if bad and (too_many or epoch_ends):
             self.bad_images.report()
         if too_many:
+            self.engine.exchange(b"listed")  # no rank leaves before the chief has written the list
             raise DataError(
                 f"{bad} of {self.plan.samples} images cannot be read, more than data.max_bad_fraction = "
                 f"{data.max_bad_fraction if data.on_bad_image == 'skip' else 0} allows; they are listed in "

@@ -42,12 +42,6 @@ class Saver:
         self.save(progress)
         self._training.engine.exchange(b"saved")
 
-    def save_last(self, progress: Progress) -> None:
-        """The snapshot with which the run ends. Every rank has to call it, and none leaves before it is on the disk:
-        a launcher that sees one rank end with an error kills the others, the chief in the middle of its writing."""
-        self.save(progress)
-        self._training.engine.exchange(b"saved")
-
     def save(self, progress: Progress) -> None:
         self._last = time.monotonic()
         known, self._saved_update = self._saved_update == progress.update, progress.update

@@ -1,6 +1,7 @@
 """The run folder: what other programs may read. Names and fields are public."""
 
 import json
+import math
 import os
 import platform
 import sys
@@ -94,8 +95,16 @@ class RunFiles(Observer):
     def _append(self, name: str, entry: dict[str, Any]) -> None:
         if name not in self._files:
             self._files[name] = (self._folder / name).open("a", encoding="utf-8")
-        self._files[name].write(json.dumps(entry) + "\n")
+        self._files[name].write(json.dumps(_without_nonfinite(entry), allow_nan=False) + "\n")
         self._files[name].flush()
+
+
+def _without_nonfinite(entry: dict[str, Any]) -> dict[str, Any]:
+    """JSON knows neither NaN nor infinity, and a reader may refuse the whole line: null says that there is no number."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in entry.items()
+    }
 
 
 def _drop_after(path: Path, update: int) -> None:

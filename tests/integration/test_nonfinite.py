@@ -113,6 +113,19 @@ def test_a_skipped_update_changes_nothing_and_the_next_one_proceeds(diverged: tu
 
 
 @pytest.mark.timeout(900)
+def test_the_metrics_stay_readable_as_json(diverged: tuple[str, Path]) -> None:
+    _, folder = diverged
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    records = {r["update"]: r for r in (json.loads(line, parse_constant=refuse) for line in lines)}
+    assert records[2]["gradient_norm"] is None
+    assert records[3]["gradient_norm"] > 0
+
+
+@pytest.mark.timeout(900)
 def test_the_loss_scale_halves_with_each_overflow(diverged: tuple[str, Path]) -> None:
     precision, folder = diverged
     tensors = [snapshot(folder, update)[0] for update in range(1, 7)]

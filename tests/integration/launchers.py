@@ -36,7 +36,7 @@ def skip_without(*needs: str) -> None:
             pytest.skip(f"{need} is not installed: apt-get install {package}")
 
 
-def run(command: list[str], timeout_seconds: float = 180) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], timeout_seconds: float = 400) -> subprocess.CompletedProcess[str]:
     """Run a launcher to its end; a timeout ends its whole process group."""
     process = subprocess.Popen(
         command,

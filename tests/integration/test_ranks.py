@@ -22,7 +22,7 @@ def under_horovodrun(request: pytest.FixtureRequest, program: list[str]) -> subp
 def under_srun(request: pytest.FixtureRequest, program: list[str]) -> subprocess.CompletedProcess[str]:
     cluster = request.getfixturevalue("slurm")
     return cluster.run(
-        ["srun", "--mpi=pmix", "-N2", "-n2", *program], extra_environ=RANK_ENVIRON, timeout_seconds=180
+        ["srun", "--mpi=pmix", "-N2", "-n2", *program], extra_environ=RANK_ENVIRON, timeout_seconds=400
     )
 
 

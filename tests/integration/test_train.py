@@ -51,13 +51,13 @@ def interrupt_after(update: int, folder: Path, program: list[str]) -> subprocess
     """Starts the run, sends Ctrl-C once metrics.jsonl tells of `update`, and waits for its end."""
     metrics = folder / "metrics.jsonl"
     process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 400
     while process.poll() is None and time.monotonic() < deadline:
         if metrics.exists() and len(metrics.read_text().splitlines()) >= update:
             process.send_signal(signal.SIGINT)
             break
         time.sleep(0.05)
-    stdout, stderr = process.communicate(timeout=180)
+    stdout, stderr = process.communicate(timeout=400)
     return subprocess.CompletedProcess(program, process.returncode, stdout, stderr)
 
 

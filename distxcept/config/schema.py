@@ -43,6 +43,7 @@ from distxcept.config.optimizer import (
     Schedule,
     StepSchedule,
 )
+from distxcept.config.size import SizeText
 from distxcept.config.yaml_text import dump_yaml
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "ExponentialSchedule",
     "FolderSource",
     "ManifestSource",
+    "MemorySection",
     "Metric",
     "ModelSection",
     "OptimizerSection",
@@ -259,6 +261,22 @@ class EngineSection(Section):
         return self
 
 
+class MemorySection(Section):
+    """What a device may use, and what may be done to fit. Nothing here changes the result beyond rounding."""
+
+    limit: SizeText | None = Field(
+        default=None, description="most memory of a device that the run may use; null: all that is free"
+    )
+    reserve: SizeText = Field(
+        default="300MiB", description="free memory of a GPU left alone, for the driver and other processes"
+    )
+    remat: Switch = Field(
+        default="auto",
+        description="compute activations again in the backward pass instead of keeping them; auto: where "
+        "nothing else fits",
+    )
+
+
 class CheckpointSection(Section):
     """When snapshots are written, and which stay. There is always one at the end of a run."""
 
@@ -287,6 +305,7 @@ class Config(Section):
     )
     precision: Precision = Field(default="float32", description="number format of weights and computation")
     engine: EngineSection = Field(default=EngineSection(), description="devices and reduction")
+    memory: MemorySection = Field(default=MemorySection(), description="memory of the devices")
     checkpoint: CheckpointSection = Field(default=CheckpointSection(), description="snapshots")
 
     @model_validator(mode="after")

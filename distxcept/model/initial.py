@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-from distxcept.model.xception import Parameter
+from distxcept.model.layout import Parameter
 
 
 def initial_value(parameter: Parameter, seed: int, dtype: np.dtype | type = np.float32) -> np.ndarray:

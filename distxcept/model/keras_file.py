@@ -30,7 +30,7 @@ from distxcept.model.keras_names import (
     match_by_order,
     tensors_of,
 )
-from distxcept.model.xception import Xception
+from distxcept.model.layout import Layout
 
 ARCHIVED = "model.weights.h5"
 MAX_OBJECTS = 50_000
@@ -42,7 +42,7 @@ _FILTERS = {None, "gzip", "lzf"}
 
 
 @contextmanager
-def keras_tensors(path: Path, model: Xception) -> Iterator[dict[str, Stored]]:
+def keras_tensors(path: Path, model: Layout) -> Iterator[dict[str, Stored]]:
     """The tensors of the file under our parameter names; readable while the context is open."""
     with ExitStack() as stack:
         try:
@@ -61,7 +61,7 @@ def keras_tensors(path: Path, model: Xception) -> Iterator[dict[str, Stored]]:
 
 
 @contextmanager
-def _plain_file(path: Path, model: Xception) -> Iterator[Path | IO[bytes]]:
+def _plain_file(path: Path, model: Layout) -> Iterator[Path | IO[bytes]]:
     """The HDF5 file itself, taken out of the archive where there is one."""
     if path.suffix != ".keras":
         yield path
@@ -87,7 +87,7 @@ def _plain_file(path: Path, model: Xception) -> Iterator[Path | IO[bytes]]:
         yield plain
 
 
-def _match(model: Xception, root: h5py.File) -> dict[str, StoredLayer]:
+def _match(model: Layout, root: h5py.File) -> dict[str, StoredLayer]:
     datasets, groups = _walk(root)
     numbered = {path: dataset for path, dataset in datasets.items() if _is_numbered_variable(path)}
     if numbered:
@@ -129,7 +129,7 @@ def _is_numbered_variable(path: str) -> bool:
 
 
 def _match_numbered(
-    model: Xception, datasets: dict[str, h5py.Dataset], groups: dict[str, h5py.Group]
+    model: Layout, datasets: dict[str, h5py.Dataset], groups: dict[str, h5py.Group]
 ) -> dict[str, StoredLayer]:
     """Keras 3: layers by the name kept as an attribute; without names by class and number."""
     variables: dict[str, list[tuple[int, h5py.Dataset]]] = {}

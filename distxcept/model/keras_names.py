@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from distxcept.errors import ConfigError
-from distxcept.model.xception import HEAD, Xception
+from distxcept.model.layout import HEAD, Layout
 
 _NUMBERED = re.compile(r"^(conv2d|convolution2d|batch_?normalization|dense)(?:_(\d+))?$")
 _OUR_STYLE = re.compile(r"^block\d+_")
@@ -36,7 +36,7 @@ class StoredLayer:
     """Keras' name of each weight, in Keras' order."""
 
 
-def keras_order(model: Xception) -> list[str]:
+def keras_order(model: Layout) -> list[str]:
     """Names of the layers with weights, in the order of Keras' model: the residual pair ends its block."""
     convolutions = [
         convolution
@@ -46,7 +46,7 @@ def keras_order(model: Xception) -> list[str]:
     return [name for c in convolutions for name in (c.name, c.norm)] + [HEAD]
 
 
-def match_by_name(model: Xception, layers: Sequence[StoredLayer]) -> dict[str, StoredLayer]:
+def match_by_name(model: Layout, layers: Sequence[StoredLayer]) -> dict[str, StoredLayer]:
     """By name; numbered layers by their order. A layer that is none of ours is left out."""
     ours = keras_order(model)
     foreign = [layer.name for layer in layers if _OUR_STYLE.match(layer.name) and layer.name not in ours]
@@ -71,7 +71,7 @@ def match_by_name(model: Xception, layers: Sequence[StoredLayer]) -> dict[str, S
     return matched
 
 
-def match_by_order(model: Xception, layers: Sequence[StoredLayer]) -> dict[str, StoredLayer]:
+def match_by_order(model: Layout, layers: Sequence[StoredLayer]) -> dict[str, StoredLayer]:
     """For files that name no layer of ours: all of them in Keras' order, with or without the classifier."""
     ours = keras_order(model)
     if len(layers) not in (len(ours), len(ours) - 1):
@@ -79,7 +79,7 @@ def match_by_order(model: Xception, layers: Sequence[StoredLayer]) -> dict[str, 
     return dict(zip(ours, layers, strict=False))
 
 
-def match_by_class(model: Xception, layers: Mapping[str, StoredLayer]) -> dict[str, StoredLayer]:
+def match_by_class(model: Layout, layers: Mapping[str, StoredLayer]) -> dict[str, StoredLayer]:
     """For files that count the layers of each class (separable_conv2d_3): each class in Keras' order."""
     kinds = {p.name.split("/")[0]: p.kind for p in model.parameters}
     matched: dict[str, StoredLayer] = {}
@@ -93,7 +93,7 @@ def match_by_class(model: Xception, layers: Mapping[str, StoredLayer]) -> dict[s
     return matched
 
 
-def tensors_of(model: Xception, matched: Mapping[str, StoredLayer]) -> dict[str, Stored]:
+def tensors_of(model: Layout, matched: Mapping[str, StoredLayer]) -> dict[str, Stored]:
     """The tensors under our parameter names: by Keras' weight name where it is known, else by their order."""
     tensors: dict[str, Stored] = {}
     for name, layer in matched.items():

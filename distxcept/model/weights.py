@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 
 from distxcept.errors import ConfigError
 from distxcept.model.keras_names import Stored, StoredLayer, match_by_name, tensors_of
-from distxcept.model.xception import HEAD, Xception
+from distxcept.model.layout import HEAD, Layout
 
 FORMATS = ".safetensors, a snapshot or run folder, .weights.h5, .h5 or .keras"
 IMAGENET_CLASSES = 1000
@@ -31,7 +31,7 @@ Notice = Callable[[str], None]
 
 
 def load_weights(
-    spec: str | None, model: Xception, *, notice: Notice = _LOGGER.warning
+    spec: str | None, model: Layout, *, notice: Notice = _LOGGER.warning
 ) -> dict[str, np.ndarray]:
     """Values by parameter name, complete but perhaps for the classifier; `notice` gets what the user should know."""
     if spec is None:
@@ -49,7 +49,7 @@ def load_weights(
 
 
 @contextmanager
-def _open(path: Path, model: Xception) -> Iterator[Mapping[str, Stored]]:
+def _open(path: Path, model: Layout) -> Iterator[Mapping[str, Stored]]:
     if path.suffix == ".safetensors":
         with _own_tensors(path) as stored:
             yield stored
@@ -99,7 +99,7 @@ def _own_tensors(path: Path) -> Iterator[dict[str, Stored]]:
         yield stored
 
 
-def _imagenet(model: Xception) -> dict[str, Stored]:
+def _imagenet(model: Layout) -> dict[str, Stored]:
     import keras
 
     try:
@@ -125,9 +125,7 @@ def _imagenet(model: Xception) -> dict[str, Stored]:
     return tensors_of(model, match_by_name(model, layers))
 
 
-def _take(
-    model: Xception, stored: Mapping[str, Stored], source: str, notice: Notice
-) -> dict[str, np.ndarray]:
+def _take(model: Layout, stored: Mapping[str, Stored], source: str, notice: Notice) -> dict[str, np.ndarray]:
     """Checks everything against the model, then reads."""
     remedy = "give weights of the same architecture and model.width, or set model.weights=null"
     head = [p for p in model.parameters if model.block_of(p.name) == HEAD]
@@ -162,7 +160,7 @@ def _read(name: str, stored: Stored, source: str) -> np.ndarray:
     return value
 
 
-def _head_fits(model: Xception, stored: Mapping[str, Stored], source: str, notice: Notice) -> bool:
+def _head_fits(model: Layout, stored: Mapping[str, Stored], source: str, notice: Notice) -> bool:
     """Whether to take the classifier too. One with other classes cannot serve, one of another width is an error."""
     kernel, bias = stored.get(f"{HEAD}/kernel"), stored.get(f"{HEAD}/bias")
     if kernel is None or bias is None:

@@ -1,136 +1,23 @@
-"""Xception as a description (layers and parameters) and a pure forward pass over plain tensors.
+"""Xception's forward pass: a pure function over plain tensors, walking the layout.
 
-The forward pass takes its weights as arguments and returns the batch-norm statistics beside the logits. So a
-gradient is taken over tensors, nothing is assigned while micro steps run, and a block can be rematerialised.
-Layer and parameter names are those of Keras Applications, except that the four residual convolutions, which Keras
-numbers, carry their block's name here.
+It takes its weights as arguments and returns the batch-norm statistics beside the logits. So a gradient is taken over
+tensors, nothing is assigned while micro steps run, and a block can be rematerialised.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 
 import tensorflow as tf
 
 from distxcept.model.batchnorm import Normalizer
-
-MIN_IMAGE_SIZE = 71
-HEAD = "predictions"
+from distxcept.model.layout import HEAD, Block, Convolution, Layout
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """One tensor of the model."""
-
-    name: str
-    shape: tuple[int, ...]
-    kind: str
-    """kernel, depthwise, gamma, beta, bias, moving_mean or moving_variance."""
-
-    @property
-    def decays(self) -> bool:
-        """Weight decay spares batch-norm parameters and biases."""
-        return self.kind in ("kernel", "depthwise")
-
-    @property
-    def moving(self) -> bool:
-        """A moving statistic: changed by its own rule, never by a gradient."""
-        return self.kind.startswith("moving")
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """A convolution, plain or separable, with the batch norm behind it and the ReLUs around the pair."""
-
-    name: str
-    inputs: int
-    outputs: int
-    size: int = 3
-    stride: int = 1
-    separable: bool = True
-    padding: str = "SAME"
-    relu_before: bool = False
-    relu_after: bool = False
-
-    @property
-    def norm(self) -> str:
-        return f"{self.name}_bn"
-
-    def parameters(self) -> list[Parameter]:
-        def of_norm(kind: str) -> Parameter:
-            return Parameter(f"{self.norm}/{kind}", (self.outputs,), kind)
-
-        if self.separable:
-            depthwise = (self.size, self.size, self.inputs, 1)
-            kernels = [
-                Parameter(f"{self.name}/depthwise_kernel", depthwise, "depthwise"),
-                Parameter(f"{self.name}/pointwise_kernel", (1, 1, self.inputs, self.outputs), "kernel"),
-            ]
-        else:
-            shape = (self.size, self.size, self.inputs, self.outputs)
-            kernels = [Parameter(f"{self.name}/kernel", shape, "kernel")]
-        return [*kernels, *(of_norm(kind) for kind in ("gamma", "beta", "moving_mean", "moving_variance"))]
-
-    def __call__(self, x: tf.Tensor, weights: Mapping[str, tf.Tensor], normalize: Normalizer) -> tf.Tensor:
-        if self.relu_before:
-            x = tf.nn.relu(x)
-        if self.separable:
-            depthwise = tf.cast(weights[f"{self.name}/depthwise_kernel"], x.dtype)
-            x = tf.nn.depthwise_conv2d(x, depthwise, [1, 1, 1, 1], "SAME")
-            x = tf.nn.conv2d(x, tf.cast(weights[f"{self.name}/pointwise_kernel"], x.dtype), 1, "VALID")
-        else:
-            x = tf.nn.conv2d(x, tf.cast(weights[f"{self.name}/kernel"], x.dtype), self.stride, self.padding)
-        x = normalize(self.norm, x, weights)
-        return tf.nn.relu(x) if self.relu_after else x
-
-
-@dataclass(frozen=True)
-class Block:
-    """Convolutions in a row, then pooling, then the sum with what came in (through a convolution where shapes differ)."""
-
-    name: str
-    convolutions: tuple[Convolution, ...]
-    pool: bool = False
-    shortcut: Convolution | None = None
-    add_input: bool = False
-
-    def parameters(self) -> list[Parameter]:
-        layers = [*([self.shortcut] if self.shortcut else []), *self.convolutions]
-        return [parameter for layer in layers for parameter in layer.parameters()]
-
-    def __call__(self, x: tf.Tensor, weights: Mapping[str, tf.Tensor], normalize: Normalizer) -> tf.Tensor:
-        y = x
-        for convolution in self.convolutions:
-            y = convolution(y, weights, normalize)
-        if self.pool:
-            y = tf.nn.max_pool2d(y, 3, 2, "SAME")
-        if self.shortcut:
-            return y + self.shortcut(x, weights, normalize)
-        return y + x if self.add_input else y
-
-
-class Xception:
-    """The paper's network: 36 convolution layers in 14 blocks, `width` scaling every channel count."""
+class Xception(Layout):
+    """The network of the layout, ready to run."""
 
     def __init__(self, *, classes: int, width: float = 1.0, dropout: float = 0.0, middle_blocks: int = 8):
-        self.classes = classes
-        self.width = width
+        super().__init__(classes=classes, width=width, middle_blocks=middle_blocks)
         self.dropout = dropout
-        self.blocks = _blocks(width, middle_blocks)
-        self.features = self.blocks[-1].convolutions[-1].outputs
-
-    @cached_property
-    def parameters(self) -> list[Parameter]:
-        """Every tensor of the model in forward order, moving statistics among them."""
-        head = [
-            Parameter(f"{HEAD}/kernel", (self.features, self.classes), "kernel"),
-            Parameter(f"{HEAD}/bias", (self.classes,), "bias"),
-        ]
-        return [parameter for block in self.blocks for parameter in block.parameters()] + head
-
-    def block_of(self, parameter_name: str) -> str:
-        """The block that owns a parameter; the classifier is its own."""
-        return parameter_name.split("/")[0].split("_")[0]
 
     def __call__(
         self,
@@ -147,12 +34,40 @@ class Xception:
         """
         x = tf.cast(images, dtype) / 127.5 - 1.0
         for block in self.blocks:
-            x = block(x, weights, normalize)
+            x = run_block(block, x, weights, normalize)
         x = tf.reduce_mean(x, axis=[1, 2])
         if dropout_seeds is not None and self.dropout:
             x = dropout(x, self.dropout, dropout_seeds)
         logits = tf.matmul(x, tf.cast(weights[f"{HEAD}/kernel"], dtype))
         return logits + tf.cast(weights[f"{HEAD}/bias"], dtype)
+
+
+def run_block(
+    block: Block, x: tf.Tensor, weights: Mapping[str, tf.Tensor], normalize: Normalizer
+) -> tf.Tensor:
+    y = x
+    for convolution in block.convolutions:
+        y = run_convolution(convolution, y, weights, normalize)
+    if block.pool:
+        y = tf.nn.max_pool2d(y, 3, 2, "SAME")
+    if block.shortcut:
+        return y + run_convolution(block.shortcut, x, weights, normalize)
+    return y + x if block.add_input else y
+
+
+def run_convolution(
+    layer: Convolution, x: tf.Tensor, weights: Mapping[str, tf.Tensor], normalize: Normalizer
+) -> tf.Tensor:
+    if layer.relu_before:
+        x = tf.nn.relu(x)
+    if layer.separable:
+        depthwise = tf.cast(weights[f"{layer.name}/depthwise_kernel"], x.dtype)
+        x = tf.nn.depthwise_conv2d(x, depthwise, [1, 1, 1, 1], "SAME")
+        x = tf.nn.conv2d(x, tf.cast(weights[f"{layer.name}/pointwise_kernel"], x.dtype), 1, "VALID")
+    else:
+        x = tf.nn.conv2d(x, tf.cast(weights[f"{layer.name}/kernel"], x.dtype), layer.stride, layer.padding)
+    x = normalize(layer.norm, x, weights)
+    return tf.nn.relu(x) if layer.relu_after else x
 
 
 def dropout(x: tf.Tensor, rate: float, seeds: tf.Tensor) -> tf.Tensor:
@@ -163,50 +78,3 @@ def dropout(x: tf.Tensor, rate: float, seeds: tf.Tensor) -> tf.Tensor:
         [tf.random.stateless_uniform(shape, seeds[j], alg="philox") for j in range(groups)], axis=0
     )
     return tf.where(uniform >= rate, x / tf.constant(1.0 - rate, x.dtype), tf.zeros_like(x))
-
-
-def _blocks(width: float, middle_blocks: int) -> list[Block]:
-    def channels(paper: int) -> int:
-        return paper if width == 1.0 else max(8, round(paper * width / 8) * 8)
-
-    def separable(
-        name: str, inputs: int, outputs: int, relu_before: bool = False, relu_after: bool = False
-    ) -> Convolution:
-        return Convolution(name, inputs, outputs, relu_before=relu_before, relu_after=relu_after)
-
-    def shrinking(name: str, inputs: int, middle: int, outputs: int, first_relu: bool) -> Block:
-        return Block(
-            name,
-            (
-                separable(f"{name}_sepconv1", inputs, middle, relu_before=first_relu),
-                separable(f"{name}_sepconv2", middle, outputs, relu_before=True),
-            ),
-            pool=True,
-            shortcut=Convolution(f"{name}_residual", inputs, outputs, size=1, stride=2, separable=False),
-        )
-
-    c32, c64, c128, c256, c728, c1024, c1536, c2048 = map(channels, (32, 64, 128, 256, 728, 1024, 1536, 2048))
-
-    def plain(name: str, inputs: int, outputs: int, stride: int) -> Convolution:
-        return Convolution(
-            name, inputs, outputs, stride=stride, separable=False, padding="VALID", relu_after=True
-        )
-
-    stem = Block("block1", (plain("block1_conv1", 3, c32, 2), plain("block1_conv2", c32, c64, 1)))
-    blocks = [
-        stem,
-        shrinking("block2", c64, c128, c128, first_relu=False),
-        shrinking("block3", c128, c256, c256, first_relu=True),
-        shrinking("block4", c256, c728, c728, first_relu=True),
-    ]
-    for number in range(5, 5 + middle_blocks):
-        names = [f"block{number}_sepconv{k}" for k in (1, 2, 3)]
-        row = tuple(separable(name, c728, c728, relu_before=True) for name in names)
-        blocks.append(Block(f"block{number}", row, add_input=True))
-    blocks.append(shrinking("block13", c728, c728, c1024, first_relu=True))
-    last = (
-        separable("block14_sepconv1", c1024, c1536, relu_after=True),
-        separable("block14_sepconv2", c1536, c2048, relu_after=True),
-    )
-    blocks.append(Block("block14", last))
-    return blocks

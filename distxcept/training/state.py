@@ -8,8 +8,8 @@ import tensorflow as tf
 from distxcept.engines import Engine
 from distxcept.errors import PeerLostError
 from distxcept.model.initial import initial_value
+from distxcept.model.layout import Layout, Parameter
 from distxcept.model.precision import Precision
-from distxcept.model.xception import Parameter, Xception
 
 INITIAL_LOSS_SCALE = 2.0**15
 
@@ -20,7 +20,7 @@ class State:
     def __init__(
         self,
         engine: Engine,
-        model: Xception,
+        model: Layout,
         trained: list[Parameter],
         slot_names: tuple[str, ...],
         *,

@@ -69,7 +69,18 @@ def test_horovod_is_imported_in_one_place():
 
 
 @pytest.mark.parametrize(
-    "module", ["config.load", "config.schema", "batching", "data.order", "cluster", "cli.main", "errors"]
+    "module",
+    [
+        "config.load",
+        "config.schema",
+        "batching",
+        "data.order",
+        "cluster",
+        "cli.main",
+        "errors",
+        "model.layout",
+        "model.freezing",
+    ],
 )
 def test_light_modules_import_no_tensorflow(module):
     code = (

@@ -3,10 +3,10 @@
 import keras
 import numpy as np
 
-from distxcept.model.xception import HEAD, Block, Convolution, Xception
+from distxcept.model.layout import HEAD, Block, Convolution, Layout
 
 
-def build_twin(model: Xception, image_size: int, weights: dict[str, np.ndarray]) -> keras.Model:
+def build_twin(model: Layout, image_size: int, weights: dict[str, np.ndarray]) -> keras.Model:
     inputs = keras.Input((image_size, image_size, 3))
     x = inputs
     for block in model.blocks:

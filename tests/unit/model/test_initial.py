@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from distxcept.model.initial import initial_value
-from distxcept.model.xception import Parameter, Xception
+from distxcept.model.layout import Parameter
+from distxcept.model.xception import Xception
 
 MODEL = Xception(classes=5, width=0.0625, middle_blocks=1)
 BY_NAME = {p.name: p for p in MODEL.parameters}

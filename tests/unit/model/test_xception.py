@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 from distxcept.model.batchnorm import VirtualBatchNormalizer, normalize_by_moving
-from distxcept.model.xception import HEAD, Xception, dropout
+from distxcept.model.layout import HEAD
+from distxcept.model.xception import Xception, dropout
 
 PAPER = Xception(classes=1000)
 SMALL = Xception(classes=5, width=0.0625, middle_blocks=1)

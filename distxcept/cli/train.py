@@ -58,7 +58,9 @@ def run(args: argparse.Namespace) -> int:
         training = build_training(config, engine)
         folder = make_run_folder(config)
         chatter.seek(0)
-        (folder / "logs" / f"rank-{engine.rank}.log").write_bytes(chatter.read())
+        # Appended: the supervisor's log of this rank is the same file.
+        with (folder / "logs" / f"rank-{engine.rank}.log").open("ab") as log:
+            log.write(chatter.read())
     if engine.is_chief:
         write_start_files(folder, config, training.plan, engine.devices())
     terminal = Terminal(

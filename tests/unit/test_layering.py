@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "distxcept"
 LAYERS = [
     "cli",
     "doctor",
+    "launch",
     "report",
     "training",
     "checkpoint",

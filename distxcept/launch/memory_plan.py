@@ -1,0 +1,79 @@
+"""The next smaller memory plan, and the file by which the supervisor tells it to the training.
+
+    RUN/plan.json         written by the training: the plan in use
+    RUN/memory_plan.json  written here: {"micro", "remat", "reason", "failed": [{"micro", "remat"}, …]}, the upper limit
+                          of what the training may take; remove it to let the run start from scratch
+
+Smaller means: fewer virtual batches in a micro step, halved down to one; then rematerialisation. Neither changes the
+weights. Everything else would, and is for the user to decide.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from distxcept.batching import split_contiguous
+
+FILE = "memory_plan.json"
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    micro: int
+    remat: bool
+
+    def __str__(self) -> str:
+        return f"micro batch {self.micro}{', rematerialisation' if self.remat else ''}"
+
+
+@dataclass(frozen=True)
+class InUse:
+    """What plan.json says, as far as memory is concerned."""
+
+    plan: MemoryPlan
+    virtual: int
+    largest_share: int
+    """Samples of an update on the busiest replica: a larger micro batch than that needs no more memory."""
+
+
+def next_smaller(now: InUse, *, remat_allowed: bool) -> MemoryPlan | None:
+    micro = min(now.plan.micro, now.largest_share)
+    virtual_batches = max(1, micro // now.virtual)
+    if virtual_batches > 1:
+        return MemoryPlan(virtual_batches // 2 * now.virtual, now.plan.remat)
+    if remat_allowed and not now.plan.remat:
+        return MemoryPlan(now.virtual, True)
+    return None
+
+
+def read_plan_in_use(run_folder: Path) -> InUse | None:
+    """None where the training has not got so far as to write one."""
+    try:
+        fields = json.loads((run_folder / "plan.json").read_text(encoding="utf-8"))
+        virtual, micro = int(fields["virtual_batch"]), int(fields["micro_batch"])
+        blocks = split_contiguous(int(fields["global_batch"]) // virtual, tuple(fields["shares"]))
+        largest = max(len(block) for block in blocks) * virtual
+        return InUse(MemoryPlan(micro, bool(fields.get("remat", False))), virtual, largest)
+    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
+        return None
+
+
+def write_memory_plan(run_folder: Path, plan: MemoryPlan, failed: MemoryPlan, reason: str) -> None:
+    """Replaces the file; plans that failed are added to those it already names."""
+    path = run_folder / FILE
+    known = _read(path).get("failed", [])
+    failures = [*known, asdict(failed)] if asdict(failed) not in known else known
+    scratch = path.with_name(f".{FILE}.{os.getpid()}.writing")
+    scratch.write_text(json.dumps({**asdict(plan), "reason": reason, "failed": failures}) + "\n")
+    scratch.replace(path)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) and isinstance(found.get("failed", []), list) else {}

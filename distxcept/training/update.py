@@ -142,23 +142,31 @@ class Update:
             factor *= tf.minimum(tf.ones_like(norm), config.optimizer.clip_norm / norm)
         applied = state.applied.assign_add(1)
         time = tf.cast(applied, rate.dtype)
+        written: list = []
         for parameter, gradient in zip(self.trained, gradients, strict=True):
-            name = parameter.name
-            slots = {slot: tf.convert_to_tensor(of_slot[name]) for slot, of_slot in state.slots.items()}
-            weight, slots = self.optimizer.step(
-                weights[name], gradient * factor, slots, rate=rate, time=time, decays=parameter.decays
-            )
-            state.weights[name].assign(weight)
-            for slot, value in slots.items():
-                state.slots[slot][name].assign(value)
-            if config.optimizer.ema is not None:
-                # The average follows closely at first, so that a short run is not dominated by its start.
-                decay = tf.minimum(
-                    tf.constant(config.optimizer.ema, time.dtype), (1.0 + time) / (10.0 + time)
-                )
-                state.ema[name].assign(decay * state.ema[name] + (1.0 - decay) * weight)
+            # One after the other: side by side they would hold several copies of all weights at once.
+            with tf.control_dependencies(written):
+                written = self._apply_one(parameter, weights[parameter.name], gradient * factor, rate, time)
         self._move_statistics(weights, statistics)
         return tf.constant(True)
+
+    def _apply_one(self, parameter, weight, gradient, rate, time) -> list:
+        """Traced, replica context. The new weight, its slots and its moving average; what was assigned."""
+        name, state = parameter.name, self.state
+        slots = {slot: tf.convert_to_tensor(of_slot[name]) for slot, of_slot in state.slots.items()}
+        weight, slots = self.optimizer.step(
+            weight, gradient, slots, rate=rate, time=time, decays=parameter.decays
+        )
+        written = [state.weights[name].assign(weight)]
+        for slot, value in slots.items():
+            written.append(state.slots[slot][name].assign(value))
+        if self.config.optimizer.ema is not None:
+            # The average follows closely at first, so that a short run is not dominated by its start.
+            decay = tf.minimum(
+                tf.constant(self.config.optimizer.ema, time.dtype), (1.0 + time) / (10.0 + time)
+            )
+            written.append(state.ema[name].assign(decay * state.ema[name] + (1.0 - decay) * weight))
+        return written
 
     def _move_statistics(self, weights, statistics: tf.Tensor) -> None:
         if not self.norms:  # a frozen backbone

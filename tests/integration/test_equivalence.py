@@ -57,7 +57,7 @@ def everyday(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 @pytest.fixture(scope="module")
 def soak(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    return Results(tmp_path_factory.mktemp("soak"), SOAK)
+    return Results(tmp_path_factory.mktemp("soak"), SOAK, optimize=True)
 
 
 def largest_difference(results: Results, case: Case) -> tuple[float, str]:

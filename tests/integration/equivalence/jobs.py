@@ -14,6 +14,7 @@ from equivalence.cases import Case
 from launchers import MPIRUN, run, skip_without
 from safetensors.numpy import load_file
 
+SECONDS_PER_CASE = 120
 PROGRAM = Path(__file__).with_name("run_cases.py")
 PROCESS_OF = {"single": "one", "mirrored2": "one", "mirrored3": "three"}
 """Engines without a launcher, dealt to two processes that run side by side; Horovod's have a job each."""
@@ -36,9 +37,10 @@ class Result:
 class Results:
     """The results of these cases and of all their references, computed when the first one is asked for."""
 
-    def __init__(self, folder: Path, cases: Sequence[Case], *, seconds_per_case: float = 120):
+    def __init__(self, folder: Path, cases: Sequence[Case], *, optimize: bool = False):
+        """With `optimize` float64 graphs are rewritten by TensorFlow too, as users have it; float32 always are."""
         self._folder = folder
-        self._seconds_per_case = seconds_per_case
+        self._optimize = optimize
         self._jobs: dict[str, list[Case]] = {}
         for case in dict.fromkeys([c.reference for c in cases if c.compared] + list(cases)):
             self._jobs.setdefault(PROCESS_OF.get(case.engine, case.engine), []).append(case)
@@ -65,11 +67,12 @@ class Results:
     def _run(self, job: str) -> None:
         cases = self._jobs[job]
         asked = self._folder / f"{job}.json"
-        asked.write_text(json.dumps({"threads": 1, "cases": [asdict(case) for case in cases]}))
+        content = {"threads": 1, "optimize": self._optimize, "cases": [asdict(case) for case in cases]}
+        asked.write_text(json.dumps(content))
         launch = [*MPIRUN, "-np", job.removeprefix("horovod")] if job.startswith("horovod") else []
         command = [*launch, sys.executable, str(PROGRAM), str(asked), str(self._folder)]
         try:
-            done = run(command, timeout_seconds=60 + self._seconds_per_case * len(cases))
+            done = run(command, timeout_seconds=60 + SECONDS_PER_CASE * len(cases))
         except AssertionError as error:
             self._failures[job] = str(error)
             return

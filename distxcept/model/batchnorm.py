@@ -40,6 +40,9 @@ class VirtualBatchNormalizer:
         self.sums: dict[str, tf.Tensor] = {}
         """Of each layer: [2, channels], Σ count·mean and Σ count·variance over the virtual batches."""
 
+    def without_sums(self) -> "VirtualBatchNormalizer":
+        return VirtualBatchNormalizer(self.mask, fused=self.fused, frozen=self.frozen)
+
     def __call__(self, name: str, x: tf.Tensor, weights: Mapping[str, tf.Tensor]) -> tf.Tensor:
         if name in self.frozen:
             return normalize_by_moving(name, x, weights)

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from distxcept.model.batchnorm import Normalizer
+from distxcept.model.batchnorm import Normalizer, VirtualBatchNormalizer
 from distxcept.model.layout import HEAD, Block, Convolution, Layout
+from distxcept.model.remat import run_rematerialized
 
 
 class Xception(Layout):
@@ -27,14 +28,20 @@ class Xception(Layout):
         *,
         dtype: tf.DType,
         dropout_seeds: tf.Tensor | None = None,
+        remat: bool = False,
     ) -> tf.Tensor:
         """Traced, replica context. Logits of uint8 images; the statistics are left in `normalize`.
 
         `dropout_seeds` is [virtual batches, 2]: one random stream for each virtual batch; None runs without dropout.
+        With `remat` the backward pass computes each block again instead of finding its inner values in memory.
         """
         x = tf.cast(images, dtype) / 127.5 - 1.0
         for block in self.blocks:
-            x = run_block(block, x, weights, normalize)
+            if remat:
+                assert isinstance(normalize, VirtualBatchNormalizer)
+                x = run_rematerialized(run_block, block, x, weights, normalize)
+            else:
+                x = run_block(block, x, weights, normalize)
         x = tf.reduce_mean(x, axis=[1, 2])
         if dropout_seeds is not None and self.dropout:
             x = dropout(x, self.dropout, dropout_seeds)

@@ -84,6 +84,7 @@ class Accumulator:
         scale: tf.Tensor,
         steps: Sequence[int],
         fused: bool,
+        remat: bool,
         peel_last: bool,
     ) -> Sums:
         """Traced, replica context. `steps` are the sizes of the micro steps in virtual batches."""
@@ -92,7 +93,7 @@ class Accumulator:
             part = batch.take(start, size)
             numbers = batch.first_virtual + start + tf.range(size)
             seeds = tf.stack([tf.fill([size], key), tf.cast(numbers, tf.int64)], axis=1)
-            return self.micro_step(weights, part, seeds=seeds, scale=scale, fused=fused)
+            return self.micro_step(weights, part, seeds=seeds, scale=scale, fused=fused, remat=remat)
 
         if not steps:
             return self.zeros(weights)
@@ -124,6 +125,7 @@ class Accumulator:
         seeds: tf.Tensor,
         scale: tf.Tensor,
         fused: bool,
+        remat: bool,
     ) -> Sums:
         """Traced, replica context. One forward and backward pass; `scale` multiplies the gradients only."""
         mask = tf.reshape(batch.mask, [-1])
@@ -133,9 +135,8 @@ class Accumulator:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(sources)
             images, targets = self.mixed(batch, seeds)
-            logits = self.model(
-                images, weights, normalizer, dtype=self.precision.compute, dropout_seeds=seeds
-            )
+            compute = self.precision.compute
+            logits = self.model(images, weights, normalizer, dtype=compute, dropout_seeds=seeds, remat=remat)
             logits = tf.cast(logits, self.precision.variable)
             loss = tf.reduce_sum(self.objective.losses(logits, targets) * tf.cast(mask, logits.dtype))
             target = loss * scale

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         with (folder / "logs" / f"rank-{engine.rank}.log").open("ab") as log:
             log.write(chatter.read())
     if engine.is_chief:
-        write_start_files(folder, config, training.plan, engine.devices())
+        write_start_files(folder, config, training.plan, engine.devices(), remat=training.remat)
     terminal = Terminal(
         f"distxcept · {config.run.name}", quiet=args.quiet or not engine.is_chief, verbose=args.verbose
     )

@@ -22,10 +22,10 @@ from distxcept.cluster.status import RankStatus, read_statuses
 from distxcept.errors import ConfigError, StopRequested
 from distxcept.launch.child import GRACE_SECONDS, Child, StopRequests
 from distxcept.launch.logs import log_path, log_sizes, log_tails
-from distxcept.launch.memory_plan import MemoryPlan, next_smaller, read_plan_in_use, write_memory_plan
 from distxcept.launch.oom_kills import count_oom_kills, own_counter_files
 from distxcept.launch.tether import adopt_orphans, end_children
 from distxcept.launch.verdict import PERMANENT, Chances, Ending, Verdict, decide
+from distxcept.memory.memory_plan import MemoryPlan, next_smaller, read_plan_in_use, write_memory_plan
 
 LONGEST_PAUSE_SECONDS = 60.0
 

@@ -1,8 +1,9 @@
-"""The next smaller memory plan, and the file by which the supervisor tells it to the training.
+"""What a micro step may hold in memory, the next smaller such plan, and the file that tells it to the next process.
 
     RUN/plan.json         written by the training: the plan in use
-    RUN/memory_plan.json  written here: {"micro", "remat", "reason", "failed": [{"micro", "remat"}, …]}, the upper limit
-                          of what the training may take; remove it to let the run start from scratch
+    RUN/memory_plan.json  written after a process was lost for want of memory: {"micro", "remat", "reason",
+                          "failed": [{"micro", "remat"}, …]}, the upper limit of what the training may take;
+                          remove it to let the run start from scratch
 
 Smaller means: fewer virtual batches in a micro step, halved down to one; then rematerialisation. Neither changes the
 weights. Everything else would, and is for the user to decide.
@@ -26,7 +27,13 @@ class MemoryPlan:
     remat: bool
 
     def __str__(self) -> str:
-        return f"micro batch {self.micro}{', rematerialisation' if self.remat else ''}"
+        return f"micro batch {self.micro}{' with rematerialisation' if self.remat else ''}"
+
+    def at_most(self, limit: "MemoryPlan | None") -> "MemoryPlan":
+        """This plan, or the limit where it holds more."""
+        if limit is None:
+            return self
+        return MemoryPlan(min(self.micro, limit.micro), self.remat or limit.remat)
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,15 @@ def write_memory_plan(run_folder: Path, plan: MemoryPlan, failed: MemoryPlan, re
     scratch = path.with_name(f".{FILE}.{os.getpid()}.writing")
     scratch.write_text(json.dumps({**asdict(plan), "reason": reason, "failed": failures}) + "\n")
     scratch.replace(path)
+
+
+def read_memory_plan(run_folder: Path) -> MemoryPlan | None:
+    """The upper limit that an earlier process left; None if there is none."""
+    found = _read(run_folder / FILE)
+    try:
+        return MemoryPlan(int(found["micro"]), bool(found["remat"]))
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from distxcept import __version__
+from distxcept.batching import BatchPlan
 from distxcept.config.schema import Config
 from distxcept.errors import ConfigError
 from distxcept.training.events import Observer, TrainRecord, ValidationRecord
@@ -29,16 +30,23 @@ def make_run_folder(config: Config) -> Path:
     return folder
 
 
-def write_start_files(folder: Path, config: Config, plan: Any, devices: list[str]) -> None:
+def write_start_files(
+    folder: Path, config: Config, plan: BatchPlan, devices: list[str], *, remat: bool
+) -> None:
     """config.yaml, plan.json, env.json: replaced at each start, since a run may go on elsewhere."""
     _replace(folder / "config.yaml", config.to_yaml())
+    _write_plan(folder, plan, remat)
+    _replace(folder / "env.json", json.dumps(describe_environment(devices), indent=1) + "\n")
+
+
+def _write_plan(folder: Path, plan: BatchPlan, remat: bool) -> None:
     details = asdict(plan) | {
+        "remat": remat,
         "updates_per_epoch": plan.updates_per_epoch,
         "max_micro_steps": plan.max_micro_steps,
         "equation": plan.equation(),
     }
     _replace(folder / "plan.json", json.dumps(details, indent=1) + "\n")
-    _replace(folder / "env.json", json.dumps(describe_environment(devices), indent=1) + "\n")
 
 
 def describe_environment(devices: list[str]) -> dict[str, Any]:
@@ -73,6 +81,9 @@ class RunFiles(Observer):
         # What a killed process wrote after its last snapshot will happen again; the files tell each update once.
         _drop_after(self._folder / "metrics.jsonl", start["update"])
         self._append("events.jsonl", {"kind": "started", "time": time.time(), **start})
+
+    def planned(self, plan: BatchPlan, *, remat: bool) -> None:
+        _write_plan(self._folder, plan, remat)
 
     def trained(self, record: TrainRecord) -> None:
         self._append("metrics.jsonl", {"kind": "train", **asdict(record)})

@@ -23,6 +23,8 @@ class Training:
     config: Config
     engine: Engine
     plan: BatchPlan
+    remat: bool
+    """Compute activations again in the backward pass."""
     train: Source
     validation: Source | None
     update: Update
@@ -66,6 +68,7 @@ def build_training(config: Config, engine: Engine, *, middle_blocks: int = 8) ->
         config,
         engine,
         plan,
+        config.memory.remat == "on",
         train,
         validation,
         update,

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from distxcept.batching import BatchPlan
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRecord:
@@ -42,6 +44,9 @@ class Observer:
 
     def started(self, start: dict[str, Any]) -> None: ...
 
+    def planned(self, plan: BatchPlan, *, remat: bool) -> None:
+        """The memory plan changed in the middle of the run."""
+
     def updated(self, update: int, loss: float, accuracy: float) -> None:
         """After every update."""
 
@@ -67,6 +72,10 @@ class Observers(Observer):
     def started(self, start: dict[str, Any]) -> None:
         for observer in self._observers:
             observer.started(start)
+
+    def planned(self, plan: BatchPlan, *, remat: bool) -> None:
+        for observer in self._observers:
+            observer.planned(plan, remat=remat)
 
     def updated(self, update: int, loss: float, accuracy: float) -> None:
         for observer in self._observers:

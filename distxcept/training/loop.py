@@ -13,6 +13,7 @@ Every decision rests on numbers that are equal on all ranks, so all ranks take i
 """
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ import tensorflow as tf
 from distxcept.data.host import free_memory
 from distxcept.data.pipeline import ReplicaBatch, UpdateBatch, Updates, updates
 from distxcept.data.waiting import advice
-from distxcept.errors import DataError, DivergedError, StopRequested
+from distxcept.errors import DataError, DivergedError, DoesNotFitError, StopRequested
+from distxcept.memory.memory_plan import InUse, MemoryPlan, next_smaller, write_memory_plan
 from distxcept.training.accumulate import Batch
 from distxcept.training.bad_images import BadImages
 from distxcept.training.build import Training
 from distxcept.training.events import Observer, ValidationRecord
 from distxcept.training.meter import Meter
+from distxcept.training.out_of_memory import LostInApplyError
 from distxcept.training.progress import Progress
 from distxcept.training.restore import restore
 from distxcept.training.saving import Saver
@@ -51,6 +54,8 @@ class Loop:
         self.bad_images = BadImages(training, observer)
         self.saver = Saver(training, run_folder, observer)
         self._lane_bounds: dict[int, list[tf.Tensor]] = {}
+        self.memory_plan = MemoryPlan(self.plan.micro_batch, training.remat)
+        self._updates_in_plan = 0
 
     def run(self) -> dict[str, Any]:
         """Eager. Runs to the end, or raises StopRequested, DivergedError, DataError with everything saved."""
@@ -92,13 +97,16 @@ class Loop:
         """One update; True if a rank asked to stop."""
         number = self.progress.update
         rate = self.rate(number, total)
-        outcome = self.training.update(
-            self._to_device(batch),
-            self.plan,
-            key=update_key(self.config.run.seed, number),
-            rate=rate,
-            stop=stop,
-            overlap=self._overlaps(number, total),
+        outcome = self._in_memory(
+            lambda: self.training.update(
+                self._to_device(batch),
+                self.plan,
+                key=update_key(self.config.run.seed, number),
+                rate=rate,
+                stop=stop,
+                overlap=self._overlaps(number, total),
+                remat=self.memory_plan.remat,
+            )
         )
         progress = self.progress
         progress.update += 1
@@ -111,6 +119,50 @@ class Loop:
                 progress.update, outcome.loss_sum / outcome.samples, outcome.correct / outcome.samples
             )
         return outcome.stop_requested
+
+    def _in_memory(self, update: Callable[[], Outcome]) -> Outcome:
+        """Runs the update again in smaller steps until it fits; the result is the same."""
+        try:
+            while (outcome := update()).out_of_memory:
+                # A rank that is an update behind the others (it failed after them) would be found here.
+                self.training.update.state.check_equal("after running out of memory")
+                self._shrink()
+        except LostInApplyError as error:
+            smaller = self._smaller_plan()
+            if smaller is not None:
+                write_memory_plan(self.run_folder, smaller, self.memory_plan, str(error))
+            raise
+        self._updates_in_plan += 1
+        return outcome
+
+    def _smaller_plan(self) -> MemoryPlan | None:
+        plan = self.plan
+        largest = max(len(block) for block in plan.blocks(plan.virtual_per_update)) * plan.virtual_batch
+        now = InUse(self.memory_plan, plan.virtual_batch, largest)
+        return next_smaller(now, remat_allowed=self.config.memory.remat != "off")
+
+    def _shrink(self) -> None:
+        old, number = self.memory_plan, self.progress.update + 1
+        smaller = self._smaller_plan()
+        if smaller is None:
+            self.saver.save_last(self.progress)
+            raise DoesNotFitError(
+                f"update {number} ran out of memory with {old}: there is no smaller plan that keeps the training the "
+                "same; everything is saved; a smaller batch.virtual, model.image_size or a mixed precision would "
+                "need less: see distxcept plan"
+            )
+        self.memory_plan, self._updates_in_plan = smaller, 0
+        self.plan = self.plan.with_micro(smaller.micro)
+        remedy = f"batch.micro={smaller.micro}" + " memory.remat=on" * smaller.remat
+        self._happened(
+            "out_of_memory",
+            f"update {number} ran out of memory with {old}; it runs again with {smaller}, to the same result; "
+            f"set {remedy} to start so",
+            micro=smaller.micro,
+            remat=smaller.remat,
+        )
+        if self.engine.is_chief:
+            self.observer.planned(self.plan, remat=smaller.remat)
 
     def _after_update(self, batch: UpdateBatch, total: int) -> None:
         progress, run = self.progress, self.config.run
@@ -150,10 +202,13 @@ class Loop:
         return scheduled * self.progress.rate_factor
 
     def _overlaps(self, number: int, total: int) -> bool:
-        """The first update of a process reduces only when all its work is done: memory then peaks as it always will."""
+        """The first update after each change of plan reduces only when all its work is done.
+
+        Memory then peaks as it always will, and a rank that has too little can still say so.
+        """
         if self.engine.ranks == 1 or self.plan.lanes is not None or self.config.engine.overlap == "off":
             return False
-        if self.meter.updates_of_process == 0:
+        if self._updates_in_plan == 0:
             return False
         remaining = total - number + self.meter.updates_of_process
         return self.config.engine.overlap == "on" or remaining >= OVERLAP_PAYS_AFTER

@@ -13,25 +13,24 @@ from distxcept.engines import Engine
 from distxcept.training.accumulate import Accumulator, Batch, Sums
 
 
-def ordered_sums(
+def lane_sums(
     accumulator: Accumulator,
-    engine: Engine,
     weights: Mapping[str, tf.Tensor],
     batch: Batch,
     *,
     key: tf.Tensor,
     scale: tf.Tensor,
-    lanes: int,
+    local_lanes: int,
     fused: bool,
-) -> Sums:
-    """Traced, replica context. The sums over all replicas."""
-    local_lanes = lanes // engine.replicas
+    remat: bool,
+) -> list[tf.Tensor]:
+    """Traced, replica context. The sums of each of this replica's lanes: [lanes, values] and [lanes, counters]."""
     zeros = accumulator.zeros(weights)
-    shapes = [tensor.shape for tensor in tf.nest.flatten(zeros)]
 
     def one_virtual_batch(j: tf.Tensor) -> Sums:
         seeds = tf.stack([key, tf.cast(batch.first_virtual + j, tf.int64)])[None]
-        return accumulator.micro_step(weights, batch.take(j, 1), seeds=seeds, scale=scale, fused=fused)
+        part = batch.take(j, 1)
+        return accumulator.micro_step(weights, part, seeds=seeds, scale=scale, fused=fused, remat=remat)
 
     def one_lane(lane: tf.Tensor, arrays: list[tf.TensorArray]):
         bounds = batch.lane_bounds
@@ -44,9 +43,19 @@ def ordered_sums(
     ]
     loop = (tf.constant(0), arrays)
     arrays = tf.while_loop(lambda lane, _: lane < local_lanes, one_lane, loop, parallel_iterations=1)[1]
-    levels = [_pairs_while_even(array.stack()) for array in arrays]
-    gathered = engine.gather(levels)
-    return _unflatten([_tree(tensor) for tensor in gathered], zeros, shapes)
+    return [array.stack() for array in arrays]
+
+
+def empty_lanes(zeros: Sums, local_lanes: int) -> list[tf.Tensor]:
+    """What `lane_sums` gives where nothing was computed."""
+    return [tf.tile(tensor[None], [local_lanes, 1]) for tensor in _flatten(zeros)]
+
+
+def sum_lanes(engine: Engine, lanes: list[tf.Tensor], like: Sums) -> Sums:
+    """Traced, replica context. The sums over the lanes of all replicas."""
+    gathered = engine.gather([_pairs_while_even(tensor) for tensor in lanes])
+    shapes = [tensor.shape for tensor in tf.nest.flatten(like)]
+    return _unflatten([_tree(tensor) for tensor in gathered], shapes)
 
 
 def _flatten(sums: Sums) -> list[tf.Tensor]:
@@ -55,7 +64,7 @@ def _flatten(sums: Sums) -> list[tf.Tensor]:
     return [tf.concat(vectors, axis=0), sums.counters]
 
 
-def _unflatten(flat: list[tf.Tensor], like: Sums, shapes: list[tf.TensorShape]) -> Sums:
+def _unflatten(flat: list[tf.Tensor], shapes: list[tf.TensorShape]) -> Sums:
     sizes = [shape.num_elements() for shape in shapes[:-1]]
     parts = [tf.reshape(part, shape) for part, shape in zip(tf.split(flat[0], sizes), shapes, strict=False)]
     return Sums(parts[:-1], parts[-1], flat[1])

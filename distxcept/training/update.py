@@ -6,7 +6,8 @@
     if all gradients are finite (the same answer everywhere):
         gradient = sums / real samples;  clip;  decay;  optimizer;  moving average;  moving statistics
 
-Nothing is assigned before the last step, so an update that fails half way can be run again.
+Nothing is assigned before the last step, so an update that fails half way can be run again. A rank that runs out of
+memory on the way sends zeros and a flag in place of its sums, and all ranks discard the update.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ from distxcept.model.xception import Xception
 from distxcept.training.accumulate import Accumulator, Batch, Sums
 from distxcept.training.objective import Objective
 from distxcept.training.optimizer import Optimizer
-from distxcept.training.ordered import ordered_sums
+from distxcept.training.ordered import empty_lanes, lane_sums, sum_lanes
+from distxcept.training.out_of_memory import OUT_OF_MEMORY, LostInApplyError, is_out_of_memory
 from distxcept.training.state import State
 
 SCALE_GROWTH_UPDATES = 2000
@@ -40,6 +42,8 @@ class Outcome:
     gradient_norm: float
     loss_scale: float
     stop_requested: bool
+    out_of_memory: bool = False
+    """Some rank had too little memory: nothing was changed, and the update has to run again in smaller steps."""
 
 
 class Update:
@@ -74,6 +78,7 @@ class Update:
         shrink = self.precision.loss_scaling or config.engine.compression == "fp16"
         self.gradient_scale = 1.0 / config.batch.global_ if shrink else 1.0
         self._replica_step = engine.compile(self._step)
+        self._replica_failure = engine.compile(self._failure)
 
     def __call__(
         self,
@@ -84,6 +89,7 @@ class Update:
         rate: float,
         stop: bool = False,
         overlap: bool = False,
+        remat: bool = False,
     ) -> Outcome:
         """Eager. `batches` has one entry for each local replica; `key` fixes the randomness of the update."""
         dtype = self.precision.variable
@@ -95,45 +101,83 @@ class Update:
         steps = tuple(tuple(plan.micro_steps(batch.images.shape[0])) for batch in batches)
         dense = all(bool(np.all(batch.mask)) for batch in batches)
         fused = dense and plan.lanes is None and dtype != tf.float64
-        values = self._replica_step(
-            batches, common, steps=steps, fused=fused, lanes=plan.lanes, overlap=overlap
+        form = dict(steps=steps, fused=fused, remat=remat, overlap=overlap, lanes=plan.lanes)
+        applied = self._applied()
+        try:
+            values = self._replica_step(batches, common, **form)
+        except OUT_OF_MEMORY as error:
+            if not is_out_of_memory(error):
+                raise
+            if overlap or self._applied() != applied:
+                raise LostInApplyError(overlap) from error
+            values = self._tell_failure(common, plan.lanes)
+        samples, loss, correct, stop_sum, failed, applied, norm, scale = values.numpy().tolist()
+        return Outcome(
+            round(samples), loss, round(correct), bool(applied), norm, scale, stop_sum > 0, failed > 0
         )
-        samples, loss, correct, stop_sum, applied, norm, scale = values.numpy().tolist()
-        return Outcome(round(samples), loss, round(correct), bool(applied), norm, scale, stop_sum > 0)
 
-    def _step(self, batch: Batch, common, *, steps, fused, lanes, overlap) -> tf.Tensor:
+    def _applied(self) -> list[int]:
+        """Applied updates by each local replica: the first thing that applying an update changes."""
+        return [int(copy) for copy in self.engine.copies(self.state.applied)]
+
+    def _tell_failure(self, common, lanes: int | None) -> tf.Tensor:
+        """Eager. Zeros and the flag where the other ranks wait for this one's sums."""
+        if self.engine.ranks == 1:
+            return tf.constant([0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0], tf.float64)
+        return self._replica_failure([tf.constant(0.0, self.precision.variable)], common, lanes=lanes)
+
+    def _step(self, batch: Batch, common, *, steps, fused, remat, lanes, overlap) -> tf.Tensor:
         """Traced, replica context."""
         key, rate, stop = common
         weights = {name: tf.convert_to_tensor(v) for name, v in self.state.weights.items()}
         scale = tf.convert_to_tensor(self.state.loss_scale) * self.gradient_scale
-        # Replicas differ in steps only through their number of virtual batches.
-        of_size = {sum(sizes): sizes for sizes in steps}
-        arguments = dict(key=key, scale=scale, fused=fused)
+        arguments = dict(key=key, scale=scale, fused=fused, remat=remat)
         if lanes is None:
-            sizes = of_size[batch.images.shape[0]]
-            sums = self.accumulator.block(weights, batch, steps=sizes, peel_last=overlap, **arguments)
-            counters = tf.concat([sums.counters, stop], axis=0)
+            # Replicas differ in steps only through their number of virtual batches.
+            sizes = {sum(sizes): sizes for sizes in steps}[batch.images.shape[0]]
+            sums: Sums | list = self.accumulator.block(
+                weights, batch, steps=sizes, peel_last=overlap, **arguments
+            )
+        else:
+            local = lanes // self.engine.replicas
+            sums = lane_sums(self.accumulator, weights, batch, local_lanes=local, **arguments)
+        return self._finish(weights, sums, tf.concat([stop, [0.0]], axis=0), rate, scale)
+
+    def _failure(self, zero: tf.Tensor, common, *, lanes) -> tf.Tensor:
+        """Traced, replica context. As `_step`, but with zeros; computed ones, since constants would be folded away."""
+        _, rate, stop = common
+        weights = {name: tf.convert_to_tensor(v) for name, v in self.state.weights.items()}
+        scale = tf.convert_to_tensor(self.state.loss_scale) * self.gradient_scale
+        zeros = tf.nest.map_structure(
+            lambda tensor: tensor + tf.cast(zero, tensor.dtype), self.accumulator.zeros(weights)
+        )
+        sums = zeros if lanes is None else empty_lanes(zeros, lanes // self.engine.replicas)
+        return self._finish(weights, sums, tf.concat([stop, [1.0]], axis=0), rate, scale)
+
+    def _finish(self, weights, sums: Sums | list[tf.Tensor], flags: tf.Tensor, rate, scale) -> tf.Tensor:
+        """Traced, replica context. From the sums of this replica to the new weights."""
+        if isinstance(sums, Sums):
+            counters = tf.concat([sums.counters, flags], axis=0)
             gradients, (statistics, counters) = self.engine.sum(sums.gradients, [sums.statistics, counters])
         else:
-            sums = ordered_sums(self.accumulator, self.engine, weights, batch, lanes=lanes, **arguments)
-            gradients, statistics = sums.gradients, sums.statistics
-            with tf.control_dependencies([sums.counters]):
-                _, (stop,) = self.engine.sum([], [tf.identity(stop)])
-            counters = tf.concat([sums.counters, stop], axis=0)
+            gradients, statistics, counters = sum_lanes(self.engine, sums, self.accumulator.zeros(weights))
+            with tf.control_dependencies([counters]):
+                _, (flags,) = self.engine.sum([], [tf.identity(flags)])
+            counters = tf.concat([counters, flags], axis=0)
         count = tf.cast(counters[0], self.precision.variable)
         # The norm is finite if and only if every gradient is (and far from overflow).
         norm = tf.linalg.global_norm(gradients)
-        finite = tf.math.is_finite(norm)
-        apply = tf.logical_and(finite, count > 0)
+        finite, whole = tf.math.is_finite(norm), counters[4] == 0.0
+        apply = tf.logical_and(tf.logical_and(finite, whole), count > 0)
         norm = norm / (scale * count)
         tf.cond(
             apply,
             lambda: self._apply(weights, gradients, statistics / count, norm, 1.0 / (scale * count), rate),
             lambda: tf.constant(False),
         )
-        self._adapt_loss_scale(finite)
-        flags = [apply, norm, self.state.loss_scale]
-        return tf.concat([counters, tf.stack([tf.cast(flag, tf.float64) for flag in flags])], axis=0)
+        self._adapt_loss_scale(finite, whole)
+        outcome = [apply, norm, self.state.loss_scale]
+        return tf.concat([counters, tf.stack([tf.cast(value, tf.float64) for value in outcome])], axis=0)
 
     def _apply(self, weights, gradients, statistics, norm, factor, rate) -> tf.Tensor:
         """Traced, replica context. Every replica holds the same sums here and assigns the same values by itself."""
@@ -142,7 +186,7 @@ class Update:
             factor *= tf.minimum(tf.ones_like(norm), config.optimizer.clip_norm / norm)
         applied = state.applied.assign_add(1)
         time = tf.cast(applied, rate.dtype)
-        written: list = []
+        written: list = [applied]  # first, so that it tells whether anything was changed
         for parameter, gradient in zip(self.trained, gradients, strict=True):
             # One after the other: side by side they would hold several copies of all weights at once.
             with tf.control_dependencies(written):
@@ -178,8 +222,8 @@ class Update:
         ):
             self.state.weights[name].assign(momentum * weights[name] + (1.0 - momentum) * value)
 
-    def _adapt_loss_scale(self, finite: tf.Tensor) -> None:
-        """Halves the scale after an overflow, doubles it after many updates without one."""
+    def _adapt_loss_scale(self, finite: tf.Tensor, whole: tf.Tensor) -> None:
+        """Halves the scale after an overflow, doubles it after many updates without one; not if a rank's part is missing."""
         if not self.precision.loss_scaling:
             return
         scale, good = (
@@ -188,8 +232,10 @@ class Update:
         )
         grow = tf.logical_and(finite, good + 1 >= SCALE_GROWTH_UPDATES)
         raised = tf.where(grow, scale * 2.0, scale)
-        self.state.loss_scale.assign(tf.where(finite, raised, tf.maximum(scale / 2.0, 1.0)))
-        self.state.good_updates.assign(tf.where(tf.logical_or(grow, ~finite), tf.zeros_like(good), good + 1))
+        adapted = tf.where(finite, raised, tf.maximum(scale / 2.0, 1.0))
+        counted = tf.where(tf.logical_or(grow, ~finite), tf.zeros_like(good), good + 1)
+        self.state.loss_scale.assign(tf.where(whole, adapted, scale))
+        self.state.good_updates.assign(tf.where(whole, counted, good))
 
 
 __all__ = ["Outcome", "Sums", "Update"]

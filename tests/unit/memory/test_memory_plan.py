@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from distxcept.launch.memory_plan import (
+from distxcept.memory.memory_plan import (
     FILE,
     InUse,
     MemoryPlan,

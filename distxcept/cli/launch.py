@@ -7,7 +7,12 @@ from distxcept.cli.arguments import add_config_arguments
 
 EXAMPLES = """\
 examples:
-  distxcept launch cfg.yaml --np 1 --max-restarts 3          one process, restarted when it is killed
+  distxcept launch cfg.yaml --np 4                           4 ranks on this machine, one for each GPU
+  distxcept launch cfg.yaml --hosts gpu1:4,gpu2:4            8 ranks on two machines
+  distxcept launch cfg.yaml --np 1 --max-restarts 9          one process, restarted when it is killed
+  distxcept launch cfg.yaml --np 4 --dry-run                 show what would run
+
+Ctrl-C or SIGTERM lets every rank save and ends with 75; the same command goes on. docs/launch.md tells more.
 """
 
 
@@ -21,7 +26,45 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
     )
     add_config_arguments(parser)
-    parser.add_argument("--np", type=_positive, default=1, metavar="N", help="ranks, one for each GPU (1)")
+    _add_places(parser)
+    _add_supervision(parser)
+    parser.add_argument("--timeline", metavar="FILE", help="write Horovod's trace of every reduction there")
+    parser.add_argument("--dry-run", action="store_true", help="print what would run, and run nothing")
+    parser.set_defaults(run=run)
+
+
+def _add_places(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--np", type=_positive, metavar="N", help="ranks, one for each GPU (all slots of the hosts, or 1)"
+    )
+    parser.add_argument("--hosts", metavar="H:N,…", help="hosts and how many ranks each can take: h1:2,h2:2")
+    parser.add_argument("--hostfile", metavar="FILE", help="the same, a line a host: h1 slots=2")
+    parser.add_argument(
+        "--via",
+        default="auto",
+        choices=("auto", "mpirun", "horovodrun", "srun", "gloo"),
+        help="what starts the ranks; auto: srun in a SLURM allocation, else mpirun, nothing for one rank",
+    )
+    parser.add_argument(
+        "--interface", metavar="NAME", help="network interface between the hosts, such as ib0"
+    )
+    parser.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="pass this variable to other hosts too; its value never stands on a command line",
+    )
+    parser.add_argument(
+        "--launcher-option",
+        action="append",
+        default=[],
+        metavar="WORD",
+        help="one more word for mpirun or srun, as --launcher-option=--report-bindings",
+    )
+
+
+def _add_supervision(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-restarts",
         type=_count,
@@ -30,14 +73,19 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         help="restarts after lost ranks (3); with 0 nothing is ever restarted",
     )
     parser.add_argument(
+        "--min-np",
+        type=_positive,
+        default=1,
+        metavar="M",
+        help="go on with fewer ranks when hosts are lost, but not with fewer than this (1)",
+    )
+    parser.add_argument(
         "--grace",
-        type=float,
+        type=_seconds,
         default=30.0,
         metavar="SECONDS",
         help="time to save after Ctrl-C or SIGTERM before the ranks are killed (30)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print what would run, and run nothing")
-    parser.set_defaults(run=run)
 
 
 def _positive(text: str) -> int:
@@ -48,46 +96,74 @@ def _positive(text: str) -> int:
 
 
 def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
+    if not (text.isascii() and text.isdecimal()) or len(text) > 9:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number")
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e6:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of seconds")
+    return seconds
+
+
 def run(args: argparse.Namespace) -> int:
     import os
-    import shlex
     import sys
     from pathlib import Path
 
     from distxcept.config.load import load_config
-    from distxcept.errors import ConfigError
-    from distxcept.launch.plain import PlainRank, Program
+    from distxcept.launch.choose import GLOO_WARNING, Wishes, choose_ranks
+    from distxcept.launch.ranks import Program
     from distxcept.launch.supervisor import Policy, Supervisor, make_folders
-
-    if args.np > 1:
-        raise ConfigError("--np of more than 1 is still to come; start several ranks with mpirun or srun")
-    config = load_config(args.config, args.overrides)
-    run_folder = Path(config.run.dir) / config.run.name
-    options = ["--quiet"] * args.quiet + ["--verbose"] * args.verbose + ["--debug"] * args.debug
-    program = Program(
-        run_folder=run_folder,
-        config=args.config,
-        overrides=tuple(args.overrides),
-        options=tuple(options),
-    )
-    ranks = PlainRank(program, os.environ)
-    if args.dry_run:
-        print(shlex.join(ranks.command(resume_auto=False)))
-        return 0
 
     def say(message: str) -> None:
         if not args.quiet:
             print(f"distxcept launch: {message}", file=sys.stderr, flush=True)
 
+    config = load_config(args.config, args.overrides)
+    run_folder = Path(config.run.dir) / config.run.name
+    options = ["--quiet"] * args.quiet + ["--verbose"] * args.verbose + ["--debug"] * args.debug
+    program = Program(
+        run_folder=run_folder, config=args.config, overrides=tuple(args.overrides), options=tuple(options)
+    )
+    wishes = Wishes(
+        ranks=args.np,
+        hosts=args.hosts,
+        hostfile=args.hostfile,
+        via=args.via,
+        min_ranks=args.min_np,
+        interface=args.interface,
+        timeline=args.timeline,
+        env=tuple(args.env),
+        launcher_options=tuple(args.launcher_option),
+    )
+    ranks = choose_ranks(wishes, program, os.environ)
+    if args.via == "gloo":
+        say(f"warning: {GLOO_WARNING}")
+    if args.dry_run:
+        return _show(ranks, args)
     make_folders(run_folder)
     policy = Policy(
-        max_restarts=args.max_restarts,
-        grace_seconds=args.grace,
-        remat_allowed=config.memory.remat != "off",
+        max_restarts=args.max_restarts, grace_seconds=args.grace, remat_allowed=config.memory.remat != "off"
     )
     return Supervisor(run_folder, ranks, policy, say).run()
+
+
+def _show(ranks: Any, args: argparse.Namespace) -> int:
+    """The command on stdout, ready to be pasted; what the environment gets beside it, and why, on stderr."""
+    import os
+    import shlex
+    import sys
+
+    from distxcept.launch.settings import settings
+
+    for setting in settings(args.timeline, args.interface):
+        if ranks.environ().get(setting.name) == setting.value and setting.name not in os.environ:
+            print(f"{setting.name}={setting.value}   # {setting.reason}", file=sys.stderr)
+    print(shlex.join(ranks.command(resume_auto=False)))
+    return 0

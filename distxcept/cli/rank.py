@@ -16,24 +16,30 @@ from distxcept.cluster import detect
 from distxcept.cluster.status import read_status
 from distxcept.errors import DistxceptError, StopRequested
 from distxcept.launch.logs import log_path
-from distxcept.launch.tether import die_with_parent
+from distxcept.launch.tether import die_with_launcher, die_with_parent
 
 
 def main(arguments: list[str]) -> None:
     folder, separator, *command = arguments
     assert separator == "--"
-    die_with_parent(os.getppid())
-    run_folder = Path(folder)
     try:
-        rank = detect(os.environ).rank
+        enter(Path(folder))
     except DistxceptError as error:
         print(f"distxcept launch: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    sys.argv = ["distxcept", *command]
+    entry()
+
+
+def enter(run_folder: Path) -> int:
+    """Makes this process a rank of a launched job; returns which."""
+    die_with_parent(os.getppid())
+    die_with_launcher(os.environ)
+    rank = detect(os.environ).rank
     listen_before_training(run_folder, rank)
     if rank:
         write_to(log_path(run_folder, rank))
-    sys.argv = ["distxcept", *command]
-    entry()
+    return rank
 
 
 def write_to(log: Path) -> None:

@@ -15,12 +15,17 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
+import psutil
+
 from distxcept.errors import ConfigError
 from distxcept.launch.tether import die_with_parent
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 GRACE_SECONDS = 30.0
 """From the request to save until the process is killed."""
+
+FORWARDING = ("mpirun", "orterun", "prterun", "mpiexec", "mpiexec.hydra", "mpirun.mpich", "srun")
+"""Programs that hand SIGUSR1 to every rank."""
 
 _POLL_SECONDS = 0.1
 _DRAIN_SECONDS = 1.0
@@ -93,12 +98,22 @@ class Child:
         while self._process.poll() is None:
             self._pump(_POLL_SECONDS)
             if requests.count and deadline is None:
-                self._process.send_signal(signal.SIGUSR1)
+                self._ask_to_save()
                 deadline = time.monotonic() + grace_seconds
             if deadline is not None and (requests.count > 1 or time.monotonic() > deadline):
                 self._process.kill()
         self._drain()
         return self._process.returncode
+
+    def _ask_to_save(self) -> None:
+        """To whoever hands it on: horovodrun puts a shell before mpirun, and that would die of it."""
+        with contextlib.suppress(psutil.Error):
+            own = psutil.Process(self.pid)
+            for process in [own, *own.children(recursive=True)]:
+                if process.name() in FORWARDING:
+                    process.send_signal(signal.SIGUSR1)
+                    return
+        self._process.send_signal(signal.SIGUSR1)
 
     def _drain(self) -> None:
         """What is left in the pipes; a process that survived may hold them open, so not for ever."""

@@ -23,7 +23,7 @@ from distxcept.errors import ConfigError, StopRequested
 from distxcept.launch.child import GRACE_SECONDS, Child, StopRequests
 from distxcept.launch.logs import log_path, log_sizes, log_tails
 from distxcept.launch.oom_kills import count_oom_kills, own_counter_files
-from distxcept.launch.tether import adopt_orphans, end_children
+from distxcept.launch.tether import LAUNCHER_VARIABLE, adopt_orphans, end_children, launcher_mark
 from distxcept.launch.verdict import PERMANENT, Chances, Ending, Verdict, decide
 from distxcept.memory.memory_plan import MemoryPlan, next_smaller, read_plan_in_use, write_memory_plan
 
@@ -100,16 +100,14 @@ class Supervisor:
         sizes = log_sizes(self.run_folder, range(ranks.size))
         child = Child(
             ranks.command(resume_auto=self._attempts > 0 and self._has_new_snapshot()),
-            ranks.environ(),
+            {**ranks.environ(), LAUNCHER_VARIABLE: launcher_mark()},
             log_path(self.run_folder, 0),
             (sys.stdout.buffer, sys.stderr.buffer),
             ranks.clean,
         )
         self._attempts += 1
         code = child.wait(requests, self.policy.grace_seconds)
-        left = end_children()
-        if left:
-            self.say(f"ended {left} process{'es' * (left > 1)} that the ranks had left behind")
+        end_children()
         return Ending(
             code=code,
             statuses=_written_since(statuses, read_statuses(self.run_folder), ranks.size),

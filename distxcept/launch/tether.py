@@ -3,7 +3,11 @@
 import contextlib
 import ctypes
 import os
+import select
 import signal
+import socket
+import threading
+from collections.abc import Mapping
 
 import psutil
 
@@ -21,16 +25,53 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(128 + signal.SIGKILL)
 
 
+LAUNCHER_VARIABLE = "DISTXCEPT_LAUNCHER"
+
+
+def launcher_mark() -> str:
+    """This process as its ranks can find it again: by host, number and time of start."""
+    own = psutil.Process()
+    return f"{socket.gethostname()} {own.pid} {own.create_time()}"
+
+
+def die_with_launcher(environ: Mapping[str, str]) -> bool:
+    """In a rank on the launcher's host: SIGKILL when the launcher is gone, whatever stands between the two.
+
+    srun's tasks are no children of srun, and horovodrun puts a shell before mpirun. False where the launcher cannot be
+    seen, as from another host or out of a container; those ranks end when the launcher's MPI loses a local one.
+    """
+    try:
+        host, pid, created = environ.get(LAUNCHER_VARIABLE, "").split(" ")
+        if host != socket.gethostname() or psutil.Process(int(pid)).create_time() != float(created):
+            return False
+        watched = os.pidfd_open(int(pid))
+    except (ValueError, OSError, psutil.Error):
+        return False
+    threading.Thread(target=_die_after, args=(watched,), name="launcher-watch", daemon=True).start()
+    return True
+
+
+def _die_after(watched: int) -> None:
+    poll = select.poll()
+    poll.register(watched, select.POLLIN)
+    while not poll.poll():
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def adopt_orphans() -> None:
     """From now on what a dead child leaves running becomes a child of this process, and `end_children` finds it."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end_children(patience_seconds: float = 10.0) -> int:
-    """Kills every descendant of this process; returns how many there were."""
-    children = psutil.Process().children(recursive=True)
-    for child in children:
+def end_children(grace_seconds: float = 2.0, patience_seconds: float = 10.0) -> int:
+    """Kills every descendant of this process that does not end by itself; returns how many those were.
+
+    A launcher that ends its ranks does not always wait for them.
+    """
+    _, left = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=grace_seconds)
+    for child in left:
         with contextlib.suppress(psutil.Error):
             child.kill()
-    psutil.wait_procs(children, timeout=patience_seconds)
-    return len(children)
+    psutil.wait_procs(left, timeout=patience_seconds)
+    return len(left)

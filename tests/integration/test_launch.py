@@ -1,0 +1,112 @@
+"""Ranks under real launchers, started and supervised as `distxcept launch` does; programs/rank_victim.py plays them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from launchers import PROGRAMS, REPOSITORY, skip_without
+
+pytestmark = pytest.mark.mpi
+
+RANKS = 3
+PATIENCE_SECONDS = 120.0
+
+
+def start(folder: Path, *steps: str, via: str = "mpirun", restarts: int = 3) -> subprocess.Popen[str]:
+    skip_without("mpirun")
+    program = str(PROGRAMS / "launch_victims.py")
+    return subprocess.Popen(
+        [sys.executable, program, str(folder), str(restarts), str(RANKS), via, *steps],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    stdout, stderr = process.communicate(timeout=PATIENCE_SECONDS)
+    return process.returncode, stdout, stderr
+
+
+def pids(folder: Path, attempt: int) -> list[int]:
+    return [
+        int(path.read_text())
+        for path in sorted(folder.glob(f"attempt-{attempt}-rank-*"))
+        if path.stat().st_size
+    ]
+
+
+def wait_for_ranks(folder: Path) -> list[int]:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(pids(folder, 0)) < RANKS:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return pids(folder, 0)
+
+
+def are_gone(numbers: list[int]) -> bool:
+    deadline = time.monotonic() + 20
+    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in numbers):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_output_of_every_rank_has_its_place(tmp_path):
+    code, stdout, stderr = finish(start(tmp_path, "0"))
+    assert (code, stdout) == (0, f"out 0 of {RANKS}\n"), stderr
+    for rank in range(RANKS):
+        lines = (tmp_path / "logs" / f"rank-{rank}.log").read_text().splitlines()
+        assert [line for line in lines if line.startswith("out")] == [f"out {rank} of {RANKS}"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "code", "attempts"),
+    [
+        (["kill:1", "kill:0", "0"], 0, 3),
+        (["fail:2:3"], 3, 1),  # mpirun kills the others; the status file tells why
+        (["6", "0"], 0, 2),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else None,
+)
+def test_lost_ranks_and_errors(tmp_path, steps, code, attempts):
+    got, _, stderr = finish(start(tmp_path, *steps))
+    assert got == code, stderr
+    assert [len(pids(tmp_path, attempt)) for attempt in range(attempts + 1)] == [RANKS] * attempts + [0]
+    assert are_gone(pids(tmp_path, 0))
+
+
+@pytest.mark.parametrize("via", ["mpirun", "horovodrun"])
+def test_a_request_to_stop_lets_every_rank_save(tmp_path, via):
+    if via == "horovodrun":
+        skip_without("horovod")
+    process = start(tmp_path, "listens", via=via)
+    running = wait_for_ranks(tmp_path)
+    process.send_signal(signal.SIGTERM)
+    code, _, stderr = finish(process)
+    assert code == 75, stderr
+    assert sorted(path.name for path in tmp_path.glob("saved-*")) == [
+        f"saved-{rank}" for rank in range(RANKS)
+    ]
+    assert are_gone(running)
+
+
+@pytest.mark.parametrize("via", ["mpirun", "horovodrun"])
+def test_a_killed_launcher_leaves_no_orphan(tmp_path, via):
+    if via == "horovodrun":
+        skip_without("horovod")
+    process = start(tmp_path, "listens", via=via)
+    running = wait_for_ranks(tmp_path)
+    tree = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
+    assert set(running) < set(tree)
+    process.kill()
+    process.wait()
+    assert are_gone(tree)

@@ -28,6 +28,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     _add_places(parser)
     _add_supervision(parser)
+    _add_slurm(parser)
     parser.add_argument("--timeline", metavar="FILE", help="write Horovod's trace of every reduction there")
     parser.add_argument("--dry-run", action="store_true", help="print what would run, and run nothing")
     parser.set_defaults(run=run)
@@ -88,6 +89,15 @@ def _add_supervision(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_slurm(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--requeue",
+        action="store_true",
+        help="in a SLURM job: put it back into the queue when its time is up and everything is saved",
+    )
+    parser.add_argument("--container", metavar="IMAGE", help="run the ranks in this Apptainer image")
+
+
 def _positive(text: str) -> int:
     number = _count(text)
     if number < 1:
@@ -129,7 +139,11 @@ def run(args: argparse.Namespace) -> int:
     run_folder = Path(config.run.dir) / config.run.name
     options = ["--quiet"] * args.quiet + ["--verbose"] * args.verbose + ["--debug"] * args.debug
     program = Program(
-        run_folder=run_folder, config=args.config, overrides=tuple(args.overrides), options=tuple(options)
+        run_folder=run_folder,
+        config=args.config,
+        overrides=tuple(args.overrides),
+        options=tuple(options),
+        container=args.container,
     )
     wishes = Wishes(
         ranks=args.np,
@@ -151,7 +165,25 @@ def run(args: argparse.Namespace) -> int:
     policy = Policy(
         max_restarts=args.max_restarts, grace_seconds=args.grace, remat_allowed=config.memory.remat != "off"
     )
-    return Supervisor(run_folder, ranks, policy, say).run()
+    supervisor = Supervisor(run_folder, ranks, policy, say)
+    code = supervisor.run()
+    if args.requeue:
+        _requeue(code, supervisor, say)
+    return code
+
+
+def _requeue(code: int, supervisor: Any, say: Any) -> None:
+    import os
+
+    from distxcept.launch.slurm_job import job_name, requeue, should_requeue
+
+    job = job_name(os.environ)
+    if job is None or not should_requeue(code, supervisor.stop_signal, supervisor.has_new_snapshot()):
+        return
+    say(f"the job's time is up: putting job {job} back into the queue")
+    problem = requeue(job)
+    if problem:
+        say(f"job {job} could not be requeued ({problem}); submit it again to go on")
 
 
 def _show(ranks: Any, args: argparse.Namespace) -> int:

@@ -31,11 +31,18 @@ class Program:
     config: str
     overrides: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    container: str | None = None
+    """An Apptainer image to run in; its own Python is used."""
 
     def arguments(self, *, resume_auto: bool) -> list[str]:
         """An argument list: no shell ever reads it. Absolute paths, so that none is taken for an option."""
+        inside = (
+            ["apptainer", "exec", "--nv", os.path.abspath(self.container), "python3"]
+            if self.container
+            else []
+        )
         return [
-            sys.executable,
+            *(inside or [sys.executable]),
             "-m",
             "distxcept.cli.rank",
             os.path.abspath(self.run_folder),

@@ -11,12 +11,15 @@ Every attempt goes on from the last snapshot, and gives the same weights on any 
 
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+import psutil
 
 from distxcept.cluster.status import RankStatus, read_statuses
 from distxcept.errors import ConfigError, StopRequested
@@ -66,6 +69,8 @@ class Supervisor:
         self._began = time.time()
         self._restarts = 0
         self._attempts = 0
+        self.stop_signal: int | None = None
+        """What asked us to stop, if anything did."""
         self._unexplained_at: int | None = None
         """The last update of an attempt that ended by an unexplained death."""
 
@@ -99,7 +104,7 @@ class Supervisor:
         statuses = read_statuses(self.run_folder)
         sizes = log_sizes(self.run_folder, range(ranks.size))
         child = Child(
-            ranks.command(resume_auto=self._attempts > 0 and self._has_new_snapshot()),
+            ranks.command(resume_auto=self._attempts > 0 and self.has_new_snapshot()),
             {**ranks.environ(), LAUNCHER_VARIABLE: launcher_mark()},
             log_path(self.run_folder, 0),
             (sys.stdout.buffer, sys.stderr.buffer),
@@ -107,6 +112,8 @@ class Supervisor:
         )
         self._attempts += 1
         code = child.wait(requests, self.policy.grace_seconds)
+        if requests.count:
+            self._wait_for_saves(statuses, requests)
         end_children()
         return Ending(
             code=code,
@@ -115,6 +122,16 @@ class Supervisor:
             oom_kills=count_oom_kills(kill_counters) - kills,
             stop_signal=requests.first,
         )
+
+    def _wait_for_saves(self, before: Mapping[int, RankStatus], requests: StopRequests) -> None:
+        """Where SLURM ends a job it ends srun at once, while the tasks still save; they end when we do."""
+        self.stop_signal = requests.first
+        deadline = time.monotonic() + self.policy.grace_seconds
+        while time.monotonic() < deadline and requests.count < 2:
+            found = _written_since(before, read_statuses(self.run_folder), self.ranks.size)
+            if not any(_is_alive(status) for status in found if not status.ended):
+                return
+            time.sleep(0.1)
 
     def _chances(self, ending: Ending, smaller_plan: bool) -> Chances:
         return Chances(
@@ -146,7 +163,7 @@ class Supervisor:
         while time.monotonic() < deadline and not requests.count:
             time.sleep(min(0.1, seconds))
 
-    def _has_new_snapshot(self) -> bool:
+    def has_new_snapshot(self) -> bool:
         """Did this job write one? Else `run.resume` still means what it meant at the first attempt."""
         folders = (self.run_folder / "checkpoints").glob("update-*")
         return any(folder.stat().st_mtime >= self._began for folder in folders)
@@ -186,6 +203,11 @@ def _written_since(
     return tuple(
         status for rank, status in sorted(after.items()) if rank < size and before.get(rank) != status
     )
+
+
+def _is_alive(status: RankStatus) -> bool:
+    """As far as can be seen from here."""
+    return status.host != socket.gethostname() or psutil.pid_exists(status.pid)
 
 
 def _update(ending: Ending) -> int:

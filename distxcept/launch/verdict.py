@@ -89,7 +89,7 @@ class Verdict:
 
 def decide(ending: Ending, chances: Chances) -> Verdict:
     if ending.stop_signal is not None:
-        return _stopped(ending.code, ending.stop_signal)
+        return _stopped(ending, ending.stop_signal)
     if ending.code == 0:
         return Verdict("done", 0, "done")
     cause = root_cause(ending.statuses)
@@ -110,14 +110,18 @@ def decide(ending: Ending, chances: Chances) -> Verdict:
     return _lost(ending, died_by, why, chances)
 
 
-def _stopped(code: int, stop_signal: int) -> Verdict:
-    if code in (0, StopRequested.exit_code):
+def _stopped(ending: Ending, stop_signal: int) -> Verdict:
+    states = {status.state for status in ending.statuses}
+    code = ending.code
+    if "stopped" in states and states <= {"stopped", "done"}:  # srun ends with 0 when SLURM ends the job
+        code = StopRequested.exit_code
+    if code == StopRequested.exit_code or (code == 0 and states <= {"done"}):
         return Verdict("over", code, "stopped on request, everything is saved")
     died_by = _signal_of(code)
     if died_by == signal.SIGUSR1:
         # The request came before anybody could listen to it, so nothing was under way.
         return Verdict("over", StopRequested.exit_code, "stopped on request before the first update")
-    if died_by is not None:
+    if died_by is not None or code == 0:
         return Verdict("over", 128 + stop_signal, "ended without a save; the last snapshot is intact")
     return Verdict("over", code, f"ended with exit code {code} while stopping")
 

@@ -9,7 +9,10 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class StopSignals:
-    """While entered, the first signal sets `requested`; a second one ends the process at once."""
+    """While entered, the first signal sets `requested`; a second one ends the process at once.
+
+    But for SIGUSR1: a batch system and a launcher may both pass on the same request, and neither means to kill.
+    """
 
     def __init__(self) -> None:
         self.requested = False
@@ -27,6 +30,8 @@ class StopSignals:
             signal.signal(number, previous)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested and number == signal.SIGUSR1:
+            return
         if self.requested:
             os._exit(128 + number)
         self.requested = True

@@ -74,6 +74,11 @@ CASES = [
     # asked to stop
     (dict(code=75, stop_signal=15), FULL, "over", 75),
     (dict(code=0, stop_signal=15), FULL, "over", 0),
+    (dict(code=0, stop_signal=15, statuses=(status(0, "done"),)), FULL, "over", 0),
+    # srun is ended by SLURM while its tasks still save, and returns 0
+    (dict(code=0, stop_signal=15, statuses=(status(0, "stopped"), status(1, "stopped"))), FULL, "over", 75),
+    (dict(code=137, stop_signal=15, statuses=(status(0, "stopped"), status(1, "done"))), FULL, "over", 75),
+    (dict(code=0, stop_signal=15, statuses=(status(0, "stopped"), status(1))), FULL, "over", 143),
     (dict(code=KILLED, stop_signal=15), FULL, "over", 143),
     (dict(code=KILLED, stop_signal=2, oom_kills=1), FULL, "over", 130),
     (dict(code=137, stop_signal=2), FULL, "over", 130),

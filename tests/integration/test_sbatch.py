@@ -1,0 +1,155 @@
+"""The sbatch files as they are, on a real two-node SLURM: done, warned, preempted, requeued, as an array.
+
+The launcher is real, the training is played by programs/stub_training.py; test_slurm_train.py trains for real.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from launchers import PROGRAMS, REPOSITORY
+from slurm_cluster import SlurmCluster
+
+pytestmark = pytest.mark.slurm
+
+CONFIG = {"run": {"updates": 40}, "data": {"train": {"kind": "synthetic", "samples": 8, "classes": 2}}}
+UPDATES = 40
+PATIENCE_SECONDS = 120.0
+
+
+class Jobs:
+    """Submits the files of slurm/ from a folder of its own, with the stub in place of `distxcept`."""
+
+    def __init__(self, slurm: SlurmCluster, folder: Path):
+        self.slurm, self.folder = slurm, folder
+        programs = folder / "bin"
+        programs.mkdir()
+        stub = programs / "distxcept"
+        stub.write_text(f'#!/bin/sh\nexec {sys.executable} {PROGRAMS / "stub_distxcept.py"} "$@"\n')
+        stub.chmod(0o755)
+        self.environ = {
+            "PATH": f"{programs}{os.pathsep}{slurm.environ['PATH']}",
+            "PYTHONPATH": str(REPOSITORY),
+        }
+        (folder / "cfg.yaml").write_text(yaml.safe_dump(CONFIG))
+
+    def submit(self, script: str, *arguments: str, options: tuple[str, ...] = ()) -> int:
+        command = ["sbatch", "--parsable", *options, str(REPOSITORY / "slurm" / script), *arguments]
+        done = self.slurm.run(command, extra_environ=self.environ, cwd=self.folder)
+        assert done.returncode == 0, done.stderr
+        return int(done.stdout.split(";")[0])
+
+    def updates(self, run: str = "cfg") -> list[tuple[int, int, int]]:
+        """(update, restart count of the job, ranks), in the order of their happening."""
+        path = self.folder / "runs" / run / "updates.txt"
+        if not path.exists():
+            return []
+        return [tuple(map(int, line.split())) for line in path.read_text().splitlines()]  # type: ignore[misc]
+
+    def wait_for_update(self, number: int) -> None:
+        self.slurm.wait(
+            f"update {number}", lambda: len(self.updates()) >= number, timeout_seconds=PATIENCE_SECONDS
+        )
+
+    def go(self) -> None:
+        (self.folder / "runs" / "cfg" / "go").touch()
+
+    def finish(self, job: int) -> str:
+        state = self.slurm.wait_for_job(
+            job, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", timeout_seconds=PATIENCE_SECONDS
+        )
+        return state + self.output()
+
+    def output(self) -> str:
+        return "\n".join(path.read_text() for path in sorted(self.folder.glob("slurm-*.out")))
+
+
+@pytest.fixture
+def jobs(slurm: SlurmCluster, tmp_path: Path) -> Jobs:
+    return Jobs(slurm, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "ranks"),
+    [
+        ("single.sbatch", (), 1),
+        ("train.sbatch", (), 2),
+        ("train.sbatch", ("--ntasks-per-node=2",), 4),
+        ("train.sbatch", ("--export=ALL,VIA=mpirun",), 2),
+    ],
+)
+def test_runs_to_its_end(jobs: Jobs, script: str, options: tuple[str, ...], ranks: int) -> None:
+    job = jobs.submit(script, "cfg.yaml", f"run.updates={UPDATES}", options=options)
+    assert jobs.finish(job).startswith("COMPLETED")
+    assert jobs.updates() == [(number, 0, ranks) for number in range(1, UPDATES + 1)]
+
+
+def warn(jobs: Jobs, job: int) -> None:
+    """What SLURM does at the end of the time, without waiting a minute for it."""
+    assert jobs.slurm.run(["scancel", "--batch", "--signal=USR1", str(job)]).returncode == 0
+
+
+def requeue(jobs: Jobs, job: int) -> None:
+    assert jobs.slurm.run(["scontrol", "requeue", str(job)]).returncode == 0
+
+
+def preempt(jobs: Jobs, job: int) -> None:
+    urgent = jobs.folder / "urgent.sh"
+    urgent.write_text("#!/bin/sh\nexit 0\n")
+    high = jobs.slurm.submit(
+        urgent, "--partition=high", "-N2", "--exclusive", f"--output={jobs.folder}/urgent.out"
+    )
+    jobs.slurm.wait_for_job(high, "RUNNING", "COMPLETED", timeout_seconds=PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("event", [warn, requeue, preempt])
+@pytest.mark.parametrize("script", ["single.sbatch", "train.sbatch"])
+def test_interrupted_once(jobs: Jobs, script: str, event) -> None:
+    """No update is lost or done twice, the job is requeued exactly once, and goes on by itself."""
+    job = jobs.submit(script, "cfg.yaml", f"run.updates={UPDATES}", "run.seed=1", options=("--exclusive",))
+    jobs.wait_for_update(3)
+    event(jobs, job)
+    jobs.slurm.wait(
+        "the job to leave its nodes",
+        lambda: jobs.slurm.job_state(job) != "RUNNING" or "going on" in jobs.output(),
+        timeout_seconds=PATIENCE_SECONDS,
+    )
+    jobs.go()
+    state = jobs.finish(job)
+    assert state.startswith("COMPLETED"), state
+    updates = jobs.updates()
+    assert [number for number, _, _ in updates] == list(range(1, UPDATES + 1)), state
+    restarts = [count for _, count, _ in updates]
+    assert restarts == sorted(restarts)
+    assert set(restarts) == {0, 1}, state
+    assert 3 <= restarts.count(0) <= 4, "it must stop after the update in which it was asked"
+
+
+def test_array(jobs: Jobs) -> None:
+    (jobs.folder / "sweep.txt").write_text("run.updates=5\nrun.updates=7 optimizer.learning_rate=0.1\n")
+    job = jobs.submit("array.sbatch", "cfg.yaml", "sweep.txt", options=("--array=1-2",))
+    for task in (1, 2):
+        jobs.slurm.wait(
+            f"task {task}",
+            lambda task=task: (
+                f"{job}_{task}" not in jobs.slurm.run(["squeue", "--noheader", "--array"]).stdout
+            ),
+            timeout_seconds=PATIENCE_SECONDS,
+        )
+    jobs.slurm.wait(
+        "both runs",
+        lambda: (len(jobs.updates("cfg-1")), len(jobs.updates("cfg-2"))) == (5, 7),
+        timeout_seconds=PATIENCE_SECONDS,
+    )
+
+
+def test_scancel_saves_and_does_not_come_back(jobs: Jobs) -> None:
+    job = jobs.submit("train.sbatch", "cfg.yaml", f"run.updates={UPDATES}", "run.seed=1")
+    jobs.wait_for_update(3)
+    assert jobs.slurm.run(["scancel", str(job)]).returncode == 0
+    assert jobs.finish(job).startswith("CANCELLED")
+    checkpoints = jobs.folder / "runs" / "cfg" / "checkpoints"
+    jobs.slurm.wait("the snapshot", lambda: any(checkpoints.glob("update-0000000[34]")), timeout_seconds=20)
+    assert len(jobs.updates()) <= 4

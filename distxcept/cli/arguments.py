@@ -68,3 +68,26 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """CONFIG and overrides, as `args.config` and `args.overrides`."""
     parser.add_argument("config", metavar="CONFIG", help="YAML file; see `distxcept config schema --keys`")
     parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", default=[], help=OVERRIDES_HELP)
+
+
+def positive_number(text: str) -> int:
+    number = whole_number(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 1 or more")
+    return number
+
+
+def whole_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number")
+    return int(text)
+
+
+def seconds_number(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e6:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of seconds")
+    return seconds

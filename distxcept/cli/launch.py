@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from distxcept.cli.arguments import add_config_arguments
+from distxcept.cli.arguments import add_config_arguments, positive_number, seconds_number, whole_number
 
 EXAMPLES = """\
 examples:
@@ -36,7 +36,10 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 
 def _add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--np", type=_positive, metavar="N", help="ranks, one for each GPU (all slots of the hosts, or 1)"
+        "--np",
+        type=positive_number,
+        metavar="N",
+        help="ranks, one for each GPU (all slots of the hosts, or 1)",
     )
     parser.add_argument("--hosts", metavar="H:N,…", help="hosts and how many ranks each can take: h1:2,h2:2")
     parser.add_argument("--hostfile", metavar="FILE", help="the same, a line a host: h1 slots=2")
@@ -68,21 +71,21 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
 def _add_supervision(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-restarts",
-        type=_count,
+        type=whole_number,
         default=3,
         metavar="K",
         help="restarts after lost ranks (3); with 0 nothing is ever restarted",
     )
     parser.add_argument(
         "--min-np",
-        type=_positive,
+        type=positive_number,
         default=1,
         metavar="M",
         help="go on with fewer ranks when hosts are lost, but not with fewer than this (1)",
     )
     parser.add_argument(
         "--grace",
-        type=_seconds,
+        type=seconds_number,
         default=30.0,
         metavar="SECONDS",
         help="time to save after Ctrl-C or SIGTERM before the ranks are killed (30)",
@@ -96,29 +99,6 @@ def _add_slurm(parser: argparse.ArgumentParser) -> None:
         help="in a SLURM job: put it back into the queue when its time is up and everything is saved",
     )
     parser.add_argument("--container", metavar="IMAGE", help="run the ranks in this Apptainer image")
-
-
-def _positive(text: str) -> int:
-    number = _count(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not 1 or more")
-    return number
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 1e6:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of seconds")
-    return seconds
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,13 +4,27 @@ Nothing here raises for a broken card or a missing driver: those are answers. A 
 (consumer cards have no ECC, a MIG slice no power) is None.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 Value = TypeVar("Value")
 
 Reason = Literal["no_library", "no_driver", "version_mismatch", "other"]
+
+# NVML's bits for why clocks are below their maximum. That a card is idle (bit 0) is no throttling.
+THROTTLING = {
+    0x002: "application_clocks",
+    0x004: "power_cap",
+    0x008: "hardware_slowdown",
+    0x010: "sync_boost",
+    0x020: "thermal_software",
+    0x040: "thermal_hardware",
+    0x080: "power_brake",
+    0x100: "display_clocks",
+    0x200: "board_limit",
+    0x400: "reliability",
+}
 
 
 @dataclass(frozen=True)
@@ -55,7 +69,14 @@ class GpuState:
     processes: tuple[GpuProcess, ...] = ()
     temperature_celsius: int | None = None
     power_watts: float | None = None
+    power_limit_watts: float | None = None
     utilisation_percent: int | None = None
+    """Share of the last moments in which a kernel ran; not how much of the card it filled."""
+    sm_clock_mhz: int | None = None
+    sm_clock_max_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    throttling: tuple[str, ...] = ()
+    """Why clocks are below their maximum: values of THROTTLING."""
     ecc_uncorrected_errors: int | None = None
     """Since the driver was loaded."""
 
@@ -71,8 +92,8 @@ def read_driver() -> Driver | NvmlUnavailable:
     )
 
 
-def read_gpus() -> list[GpuState] | NvmlUnavailable:
-    """The state of every card now, in the driver's order (PCI bus order, not CUDA_VISIBLE_DEVICES)."""
+def read_gpus(indexes: Sequence[int] | None = None) -> list[GpuState] | NvmlUnavailable:
+    """The state of these cards now, or of all, in the driver's order (PCI bus order, not CUDA_VISIBLE_DEVICES)."""
     nvml = _start()
     if isinstance(nvml, NvmlUnavailable):
         return nvml
@@ -81,7 +102,18 @@ def read_gpus() -> list[GpuState] | NvmlUnavailable:
         count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError as error:
         return NvmlUnavailable("other", f"the driver cannot count its cards: {error}")
-    return [_read_gpu(nvml, index, driver_version) for index in range(count)]
+    chosen = range(count) if indexes is None else indexes
+    return [_read_gpu(nvml, index, driver_version) for index in chosen]
+
+
+def find_cards(bus_ids: Sequence[str]) -> list[int]:
+    """The driver's numbers of the cards at these places of the PCI bus; what is not found is left out."""
+    nvml = _start()
+    if isinstance(nvml, NvmlUnavailable):
+        return []
+    handles = [_optional(nvml, nvml.nvmlDeviceGetHandleByPciBusId, bus_id) for bus_id in bus_ids]
+    found = [_optional(nvml, nvml.nvmlDeviceGetIndex, handle) for handle in handles if handle is not None]
+    return [index for index in found if index is not None]
 
 
 def _start() -> Any:
@@ -121,6 +153,7 @@ def _read_gpu(nvml: Any, index: int, driver_version: str) -> GpuState:
         return _optional(nvml, query, handle, *arguments)
 
     power_milliwatts = read(nvml.nvmlDeviceGetPowerUsage)
+    limit_milliwatts = read(nvml.nvmlDeviceGetEnforcedPowerLimit)
     utilisation = read(nvml.nvmlDeviceGetUtilizationRates)
     return GpuState(
         index=index,
@@ -134,7 +167,12 @@ def _read_gpu(nvml: Any, index: int, driver_version: str) -> GpuState:
         processes=_read_processes(nvml, handle),
         temperature_celsius=read(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
         power_watts=None if power_milliwatts is None else power_milliwatts / 1000,
+        power_limit_watts=None if limit_milliwatts is None else limit_milliwatts / 1000,
         utilisation_percent=None if utilisation is None else utilisation.gpu,
+        sm_clock_mhz=read(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+        sm_clock_max_mhz=read(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM),
+        memory_clock_mhz=read(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
+        throttling=_read_throttling(nvml, handle),
         ecc_uncorrected_errors=read(
             nvml.nvmlDeviceGetTotalEccErrors, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
         ),
@@ -147,6 +185,14 @@ def _memory(nvml: Any, handle: Any) -> Any:
         return nvml.nvmlDeviceGetMemoryInfo(handle)
     except nvml.NVMLError_NotSupported:
         return None
+
+
+def _read_throttling(nvml: Any, handle: Any) -> tuple[str, ...]:
+    """Drivers before 535 know the question by another name only; newer ones will forget that name."""
+    bits = _optional(nvml, nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+    if bits is None:
+        bits = _optional(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+    return tuple(name for bit, name in THROTTLING.items() if bits and bits & bit)
 
 
 def _read_processes(nvml: Any, handle: Any) -> tuple[GpuProcess, ...]:

@@ -2,7 +2,8 @@
  * of NVML (names, argument order, error codes and struct layouts as nvidia-ml-py declares them).
  *
  * FAKE_NVML_SCENARIO chooses what it says: healthy (default), full, lost, lost_later, mismatch, no_driver,
- * old_driver, minor_driver, hot, old_card, shared_memory, bare. Every scenario with cards has two of them.
+ * old_driver, minor_driver, hot, old_card, shared_memory, bare. Every scenario with cards has two of them;
+ * eight has eight.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,6 @@ enum {
 
 static const unsigned long long GIB = 1ULL << 30;
 static const unsigned int OTHER_PID = 4242;
-static const int CARDS = 2;
 
 struct memory { unsigned long long total, free, used; };
 struct utilization { unsigned int gpu, memory; };
@@ -30,6 +30,8 @@ static int scenario_is(const char *name) {
     const char *chosen = getenv("FAKE_NVML_SCENARIO");
     return strcmp(chosen ? chosen : "healthy", name) == 0;
 }
+
+static int cards(void) { return scenario_is("bare") ? 0 : scenario_is("eight") ? 8 : 2; }
 
 /* A handle is the card's number plus one, so that none of them is a null pointer. */
 static int card_of(void *device) { return (int)((long)device - 1); }
@@ -69,14 +71,27 @@ int nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length) 
 }
 
 int nvmlDeviceGetCount_v2(unsigned int *count) {
-    *count = scenario_is("bare") ? 0 : CARDS;
+    *count = cards();
     return SUCCESS;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device) {
     if (scenario_is("lost") && index == 1) return GPU_IS_LOST;
-    if ((int)index >= CARDS) return NOT_FOUND;
+    if ((int)index >= cards()) return NOT_FOUND;
     *device = (void *)((long)index + 1);
+    return SUCCESS;
+}
+
+/* Cards sit at 0000:01:00.0, 0000:02:00.0 and so on. */
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, void **device) {
+    unsigned int domain, bus;
+    if (sscanf(bus_id, "%x:%x:00.0", &domain, &bus) != 2 || bus < 1 || (int)bus > cards()) return NOT_FOUND;
+    *device = (void *)(long)bus;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetIndex(void *device, unsigned int *index) {
+    *index = card_of(device);
     return SUCCESS;
 }
 
@@ -136,6 +151,29 @@ int nvmlDeviceGetTemperature(void *device, int sensor, unsigned int *celsius) {
 int nvmlDeviceGetPowerUsage(void *device, unsigned int *milliwatts) {
     (void)device;
     *milliwatts = 61500;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned int *milliwatts) {
+    (void)device;
+    *milliwatts = 400000;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetClockInfo(void *device, int type, unsigned int *mhz) {
+    *mhz = type == 2 ? 1215 : scenario_is("hot") && card_of(device) == 0 ? 705 : 1380;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMaxClockInfo(void *device, int type, unsigned int *mhz) {
+    (void)device;
+    *mhz = type == 2 ? 1215 : 1410;
+    return SUCCESS;
+}
+
+/* Under this name in drivers of all ages; the newer one is left out, so that the way back to this one is used too. */
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *reasons) {
+    *reasons = scenario_is("hot") && card_of(device) == 0 ? 0x28 : 0x1;
     return SUCCESS;
 }
 

@@ -18,7 +18,9 @@ def plain(answer):
     if isinstance(answer, list):
         return [dataclasses.asdict(gpu) for gpu in answer]
     return {"type": type(answer).__name__, **dataclasses.asdict(answer)}
+found = nvml.find_cards(["0000:03:00.0", "0000:1f:00.0", "00000000:01:00.0"])
 print(json.dumps({"driver": plain(nvml.read_driver()), "gpus": plain(nvml.read_gpus()), "again": plain(nvml.read_gpus()),
+                  "found": found, "of_found": plain(nvml.read_gpus(found)),
                   "tensorflow": "tensorflow" in sys.modules}))
 """
 
@@ -54,7 +56,12 @@ def test_two_healthy_cards(ask) -> None:
             "processes": [],
             "temperature_celsius": 41,
             "power_watts": 61.5,
+            "power_limit_watts": 400.0,
             "utilisation_percent": 7,
+            "sm_clock_mhz": 1380,
+            "sm_clock_max_mhz": 1410,
+            "memory_clock_mhz": 1215,
+            "throttling": [],  # idle is none
             "ecc_uncorrected_errors": [0, None][index],  # the second card has no ECC
         }
         for index in range(2)
@@ -76,6 +83,19 @@ def test_a_lost_card_is_reported_beside_the_good_one(ask, scenario: str) -> None
     assert (first["lost"], first["memory_total_bytes"]) == (False, 40 * GIB)
     assert (second["lost"], second["problem"]) == (True, "GPU is lost")
     assert second["memory_total_bytes"] is None
+
+
+def test_a_hot_card_is_throttled(ask) -> None:
+    first, second = ask("hot")["gpus"]
+    assert first["throttling"] == ["hardware_slowdown", "thermal_software"]
+    assert (first["sm_clock_mhz"], second["throttling"]) == (705, [])
+
+
+def test_cards_are_found_by_their_place_on_the_bus(ask) -> None:
+    answer = ask("eight")
+    assert answer["found"] == [2, 0]
+    assert [gpu["index"] for gpu in answer["of_found"]] == [2, 0]
+    assert len(answer["gpus"]) == 8
 
 
 def test_a_card_that_shares_the_hosts_memory_has_no_figures_but_works(ask) -> None:

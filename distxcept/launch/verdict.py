@@ -38,10 +38,12 @@ POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Deaths by these were somebody's wish, not an accident."""
 
 OUT_OF_MEMORY = re.compile(
-    r"std::bad_alloc|ResourceExhausted|could not create a primitive|out of memory|OOM when allocating|"
-    r"Cannot allocate memory|MemoryError|oom[-_]kill",
+    r"std::bad_alloc|Resource_?Exhausted|could not create a primitive|OOM when allocating|Cannot allocate memory|"
+    r"MemoryError|oom[-_]kill|(?<!ran\s)(?<!running\s)out of memory",
     re.IGNORECASE,
 )
+"""Last words of a process without memory; not the training's own notice that it `ran out of memory` and went on."""
+
 LOST_PEER = re.compile(
     r"HorovodInternalError|Horovod has been shut down|lost communication with a remote daemon|"
     r"unable to reliably start one or more daemons|NODE FAILURE|Node failure on|ncclRemoteError|ncclSystemError",

@@ -5,6 +5,7 @@ update that stands there twice was lost. `run.updates` says how many there are; 
 RUN_FOLDER/go.
 """
 
+import json
 import os
 import signal
 import sys
@@ -21,6 +22,7 @@ UPDATE_SECONDS = 0.02
 folder, *overrides = sys.argv[1:]
 values = dict(text.split("=", 1) for text in overrides)
 run_folder = Path(folder)
+(run_folder / "arguments.json").write_text(json.dumps(sys.argv[1:]))
 rank, size = enter(run_folder), detect(os.environ).size
 status = own_status(rank, size)
 write_status(run_folder, status)

@@ -63,6 +63,14 @@ CASES = [
     (dict(code=-signal.SIGABRT, log_tails={1: "what():  std::bad_alloc\n"}), FULL, "shrink", 4),
     (dict(code=139, log_tails={0: "RuntimeError: could not create a primitive"}), FULL, "shrink", 4),
     (dict(code=1, log_tails={0: "ResourceExhaustedError: OOM when allocating tensor"}), FULL, "shrink", 4),
+    (dict(code=139, log_tails={0: "E CUDA_ERROR_OUT_OF_MEMORY: out of memory"}), FULL, "shrink", 4),
+    # the training's own notice that it has gone on is no sign of the end
+    (
+        dict(code=137, log_tails={0: "update 3 ran\nout of memory with micro batch 8; it runs"}),
+        FULL,
+        "restart",
+        137,
+    ),
     # another group's kill beside an ordinary failure is not ours
     (dict(code=1, oom_kills=1), FULL, "over", 1),
     # a death without a reason is an accident once, twice without progress perhaps memory

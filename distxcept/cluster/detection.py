@@ -102,6 +102,7 @@ def _open_mpi(environ: Mapping[str, str]) -> Placement | None:
         local_size=local_size,
         host=environ.get("PMIX_HOSTNAME"),
         wire_up="pmix",
+        bound="OMPI_MCA_orte_bound_at_launch" in environ,
     )
 
 

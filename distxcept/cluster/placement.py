@@ -26,6 +26,8 @@ class Placement:
     hosts: tuple[str, ...] = ()
     """All hosts of the job, where the launcher says so (srun)."""
     wire_up: WireUp | None = None
+    bound: bool = False
+    """The launcher has given each of its tasks cores of its own."""
     notice: str | None = None
     """Something the user should be told although the job can run."""
 

@@ -1,4 +1,4 @@
-"""A request to stop may come twice: from the batch system to every process, and by the launcher, which passes it on as SIGUSR1."""
+"""A request to stop may come twice: from the batch system to every process, and from the launcher as SIGUSR1."""
 
 import subprocess
 import sys

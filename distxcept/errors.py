@@ -11,6 +11,10 @@ class DistxceptError(Exception):
     exit_code = 1
 
 
+class SavingError(DistxceptError):
+    """Snapshots cannot be written."""
+
+
 class ConfigError(DistxceptError):
     """Wrong usage or config."""
 

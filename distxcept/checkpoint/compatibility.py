@@ -1,5 +1,7 @@
 """Whether a run may go on with a config: what defines the training must be the same, the rest may change."""
 
+import hashlib
+import json
 from typing import Any
 
 from distxcept.config.schema import Config
@@ -25,6 +27,11 @@ def training_identity(config: Config, data_digest: str) -> dict[str, Any]:
     if config.optimizer.schedule.kind == "cosine":
         flat["schedule ends at"] = [config.run.epochs, config.run.updates]
     return {key: value for key, value in flat.items() if not _harmless(key)}
+
+
+def identity_digest(identity: dict[str, Any]) -> str:
+    """Short, to compare two runs at a glance."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def differences(saved: dict[str, Any], wanted: dict[str, Any]) -> list[str]:

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     loop = Loop(
         training,
         folder,
-        Observers([terminal, RunFiles(folder)]),
+        Observers([terminal, RunFiles(folder, lambda message: terminal.happened("warning", message))]),
         allow_config_change=args.allow_config_change,
     )
     try:

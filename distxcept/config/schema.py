@@ -252,6 +252,15 @@ class EngineSection(Section):
         default=500, description="updates between checks that all ranks hold equal weights"
     )
 
+    peer_timeout: Annotated[float, Field(ge=2, le=86400)] = Field(
+        default=30.0, description="seconds without a sign of life after which a rank counts as lost (exit 6)"
+    )
+    stall_timeout: Annotated[float, Field(ge=10, le=604800)] = Field(
+        default=1800.0,
+        description="seconds that a reduction waits for a rank that is alive but does not come; longer than "
+        "the slowest update",
+    )
+
     @model_validator(mode="after")
     def _ordered_is_exact(self) -> Self:
         if self.reduction == "ordered" and self.compression != "none":
@@ -285,6 +294,9 @@ class CheckpointSection(Section):
     )
     every_minutes: PositiveFloat | None = Field(
         default=10.0, description="minutes between snapshots; null: by updates only"
+    )
+    max_failures: PositiveInt = Field(
+        default=5, description="so many saves in a row that fail, full disk or else, end the run (exit 1)"
     )
     keep: PositiveInt = Field(default=3, description="newest snapshots kept, besides the best")
     best_metric: Metric | None = Field(

@@ -6,6 +6,8 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -73,13 +75,17 @@ def describe_environment(devices: list[str]) -> dict[str, Any]:
 class RunFiles(Observer):
     """Appends to metrics.jsonl, events.jsonl and bad_images.jsonl, a line an entry."""
 
-    def __init__(self, folder: Path):
-        self._folder = folder
+    def __init__(self, folder: Path, warn: Callable[[str], None] = lambda message: None):
+        self._folder, self._warn = folder, warn
         self._files: dict[str, TextIO] = {}
+        self._torn: set[str] = set()
 
     def started(self, start: dict[str, Any]) -> None:
         # What a killed process wrote after its last snapshot will happen again; the files tell each update once.
-        _drop_after(self._folder / "metrics.jsonl", start["update"])
+        try:
+            _drop_after(self._folder / "metrics.jsonl", start["update"])
+        except OSError as error:
+            self._warn(f"warning: metrics.jsonl may tell some updates twice ({error})")
         self._append("events.jsonl", {"kind": "started", "time": time.time(), **start})
 
     def planned(self, plan: BatchPlan, *, remat: bool) -> None:
@@ -99,15 +105,32 @@ class RunFiles(Observer):
 
     def ended(self, summary: dict[str, Any]) -> None:
         self._append("events.jsonl", {"kind": "ended", "time": time.time(), **summary})
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
+        for name in list(self._files):
+            self._drop(name)
 
     def _append(self, name: str, entry: dict[str, Any]) -> None:
-        if name not in self._files:
-            self._files[name] = (self._folder / name).open("a", encoding="utf-8")
-        self._files[name].write(json.dumps(_without_nonfinite(entry), allow_nan=False) + "\n")
-        self._files[name].flush()
+        """A full disk costs lines of the log, never the training."""
+        line = json.dumps(_without_nonfinite(entry), allow_nan=False) + "\n"
+        try:
+            if name not in self._files:
+                self._files[name] = (self._folder / name).open("a", encoding="utf-8")
+            self._files[name].write(f"\n{line}" if name in self._torn else line)
+            self._files[name].flush()
+            self._torn.discard(name)
+        except OSError as error:
+            self._drop(name)
+            if name not in self._torn:
+                self._torn.add(name)
+                self._warn(
+                    f"warning: {self._folder / name} cannot be written ({error}); the training goes on without"
+                )
+
+    def _drop(self, name: str) -> None:
+        """What Python still holds back would be written later, in the middle of another line."""
+        file = self._files.pop(name, None)
+        if file is not None:
+            with suppress(OSError):
+                file.close()
 
 
 def _without_nonfinite(entry: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ Every decision rests on numbers that are equal on all ranks, so all ranks take i
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import tensorflow as tf
 from distxcept.data.host import free_memory
 from distxcept.data.pipeline import ReplicaBatch, UpdateBatch, Updates, updates
 from distxcept.data.waiting import advice
-from distxcept.errors import DataError, DivergedError, DoesNotFitError, StopRequested
+from distxcept.errors import DataError, DivergedError, DoesNotFitError, SavingError, StopRequested
 from distxcept.memory.memory_plan import InUse, MemoryPlan, next_smaller, write_memory_plan
 from distxcept.training.accumulate import Batch
 from distxcept.training.bad_images import BadImages
@@ -80,7 +81,7 @@ class Loop:
             while self.progress.update < total and not self.progress.finished:
                 with self.meter.waiting_for_data():
                     batch = next(batches)
-                stopped = self._one_update(batch, total, stop=signals.requested)
+                stopped = self._one_update(batch, total, stop=signals.requested or self.saver.gave_up)
                 self._after_update(batch, total)
                 if self._ends_epoch(batch):
                     self._advise(batches)
@@ -227,7 +228,8 @@ class Loop:
         if self.progress.nonfinite_in_a_row >= limit:
             finite = all(np.all(np.isfinite(value)) for value in self.training.update.state.read().values())
             if finite:
-                self.saver.save_last(self.progress)
+                with suppress(SavingError):  # it has been told; that the run diverged matters more
+                    self.saver.save_last(self.progress)
             raise DivergedError(
                 f"{limit} updates in a row had a non-finite gradient (the last is {self.progress.update}); the last good "
                 f"weights are in {self.saver.folder}; lower optimizer.learning_rate or set optimizer.clip_norm"

@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from distxcept.checkpoint.compatibility import differences, training_identity
-from distxcept.checkpoint.snapshot import Snapshot, SnapshotError, newest_snapshot, open_snapshot
+from distxcept.checkpoint.names import find_snapshot
+from distxcept.checkpoint.snapshot import OtherTrainingError, Snapshot, SnapshotError
+from distxcept.checkpoint.store import Store
+from distxcept.checkpoint.tensors import kind_of
 from distxcept.errors import ConfigError
 from distxcept.training.build import Training
 from distxcept.training.events import Observer
@@ -17,62 +20,85 @@ def restore(training: Training, run_folder: Path, observer: Observer, allow_conf
     message: dict[str, Any] = {}
     if training.engine.is_chief:
         try:
-            message = _read(training, run_folder, observer, allow_config_change)
+            message = _Restoring(training, run_folder, observer, allow_config_change).run()
         except ConfigError as error:
             message = {"error": str(error)}
+        except OSError as error:
+            message = {"error": f"{run_folder}: {error}"}
     message = json.loads(training.engine.exchange(json.dumps(message).encode())[0])
     if "error" in message:
         raise ConfigError(message["error"])
     training.engine.broadcast(list(training.update.state.variables().values()))
-    return Progress.from_json(message["progress"]) if message else Progress()
+    return _progress(message["progress"]) if message else Progress()
 
 
-def _read(
-    training: Training, run_folder: Path, observer: Observer, allow_config_change: bool
-) -> dict[str, Any]:
-    snapshot = _choose(training.config.run.resume, run_folder, observer)
-    if snapshot is None:
-        return {}
-    changed = differences(
-        snapshot.state["identity"], training_identity(training.config, training.data_digest)
-    )
-    if changed and not allow_config_change:
-        raise ConfigError(
-            f"{snapshot.path} was trained with another config ({'; '.join(changed)}); use that config, another run.name, "
-            "or --allow-config-change"
-        )
+def _progress(saved: dict[str, Any]) -> Progress:
     try:
-        tensors = snapshot.tensors()
-    except SnapshotError as error:
-        raise ConfigError(f"cannot go on: {error}") from error
-    _check_shapes(training, snapshot, tensors)
-    training.update.state.write(tensors)
-    observer.happened(
-        "resumed", f"going on from {snapshot.path}, update {snapshot.update}", update=snapshot.update
-    )
-    return {"progress": snapshot.state["progress"]}
+        return Progress.from_json(saved)
+    except (KeyError, TypeError) as error:
+        raise ConfigError(
+            f"the snapshot's progress cannot be read ({error!r}); take another snapshot"
+        ) from error
 
 
-def _choose(resume: str, run_folder: Path, observer: Observer) -> Snapshot | None:
-    if resume == "never":
-        return None
-    if resume != "auto":
-        try:
-            return open_snapshot(Path(resume))
-        except SnapshotError as error:
-            raise ConfigError(f"run.resume: {error}") from error
-    snapshot, passed_over = newest_snapshot(run_folder / "checkpoints")
-    for reason in passed_over:
-        observer.happened("snapshot_passed_over", f"not used: {reason}")
-    return snapshot
+class _Restoring:
+    """On the chief. What it decides it tells the observer: which snapshot was taken, which were not, and why."""
 
+    def __init__(self, training: Training, run_folder: Path, observer: Observer, allow_config_change: bool):
+        self.training, self.observer = training, observer
+        self.allow_config_change = allow_config_change
+        self.store = Store(run_folder)
+        self.passed_over: list[str] = []
 
-def _check_shapes(training: Training, snapshot: Snapshot, tensors: dict) -> None:
-    variables = training.update.state.variables()
-    for name, variable in variables.items():
-        found = tensors[name].shape if name in tensors else None
-        if found != tuple(variable.shape):
+    def run(self) -> dict[str, Any]:
+        self.store.clean()
+        resume = self.training.config.run.resume
+        if resume == "never":
+            taken = None
+        elif resume == "auto":
+            taken = self._newest()
+        else:
+            taken = self._take(find_snapshot(resume).snapshot)
+        for reason in self.passed_over:
+            self.observer.happened("snapshot_passed_over", f"not used: {reason}")
+        for moved in self.store.go_on_from(taken.update if taken else 0):
+            self.observer.happened("snapshot_set_aside", moved)
+        if taken is None:
+            return {}
+        self.observer.happened(
+            "resumed", f"going on from {taken.path}, update {taken.update}", update=taken.update
+        )
+        return {"progress": taken.state.get("progress")}
+
+    def _newest(self) -> Snapshot | None:
+        """The newest that is whole and fits. Where none of those that there are will do, a new start would hide a loss."""
+        for snapshot in self.store.whole(self.passed_over):
+            try:
+                return self._take(snapshot)
+            except SnapshotError as error:
+                self.passed_over.append(str(error))
+        if self.passed_over:
             raise ConfigError(
-                f"{snapshot.path} has {name} with shape {found}, but the model has {tuple(variable.shape)}: it belongs to "
-                "another model or optimizer; use that config or another run.name"
+                f"no snapshot of this run can be used: {'; '.join(self.passed_over)}; to start anew, set run.resume=never "
+                "or another run.name"
             )
+        return None
+
+    def _take(self, snapshot: Snapshot) -> Snapshot:
+        """Fills the variables. ConfigError if the training is another one; SnapshotError if only this snapshot is."""
+        wanted = training_identity(self.training.config, self.training.data_digest)
+        changed = differences(snapshot.state.get("identity") or {}, wanted)
+        if changed and not self.allow_config_change:
+            raise ConfigError(
+                f"{snapshot.path} was trained with another config ({'; '.join(changed)}); use that config, another "
+                "run.name, or --allow-config-change"
+            )
+        variables = self.training.update.state.variables()
+        try:
+            tensors = snapshot.tensors({name: kind_of(variable) for name, variable in variables.items()})
+        except OtherTrainingError as error:
+            if self.training.config.run.resume != "auto":
+                raise ConfigError(f"run.resume: {error}; use the config it was trained with") from error
+            raise
+        self.training.update.state.write(tensors)
+        return snapshot

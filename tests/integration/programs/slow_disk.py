@@ -7,21 +7,21 @@ import sys
 import time
 from unittest import mock
 
+from distxcept.checkpoint.store import Store
 from distxcept.cli.main import main
-from distxcept.training import saving
 
 SECONDS = 6
 
 
 def run(slow_update: int, arguments: list[str]) -> int:
-    real = saving.save_snapshot
+    real = Store.save
 
-    def slow(folder, update, *rest, **options):
+    def slow(store, update, *rest, **options):
         if update == slow_update:
             time.sleep(SECONDS)
-        return real(folder, update, *rest, **options)
+        return real(store, update, *rest, **options)
 
-    with mock.patch.object(saving, "save_snapshot", slow):
+    with mock.patch.object(Store, "save", slow):
         return main(arguments)
 
 

@@ -1,0 +1,104 @@
+"""Names of snapshots on the command line and in the config.
+
+    RUN                 the newest whole snapshot of the run
+    RUN:best            the best one by checkpoint.best_metric
+    RUN:latest          the newest, as RUN
+    RUN:update=1200     the one after 1200 updates
+    RUN/checkpoints/update-00001200   the folder itself
+
+RUN is the path of a run folder. Imports no TensorFlow.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from distxcept.checkpoint.snapshot import MANIFEST, Snapshot, SnapshotError, open_snapshot, snapshot_name
+from distxcept.checkpoint.store import Store
+from distxcept.errors import ConfigError
+
+FORMS = "RUN, RUN:best, RUN:update=1200, or the folder of a snapshot"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The snapshot that a name stands for."""
+
+    snapshot: Snapshot
+    run_folder: Path | None
+    """None where the snapshot does not lie in a run folder."""
+    passed_over: tuple[str, ...] = ()
+    """Why newer ones were not taken."""
+
+
+def find_snapshot(name: str) -> Found:
+    """ConfigError, in one line, where there is no such snapshot or it is damaged."""
+    path, selector = _split(name)
+    if not path.is_dir():
+        raise ConfigError(f"{name}: there is no folder {path}; give {FORMS}")
+    if (path / MANIFEST).exists() or path.name.startswith("update-"):
+        if selector:
+            raise ConfigError(f"{name}: {path} is one snapshot, and {selector} chooses among those of a run")
+        return Found(_open(name, path), _run_of(path))
+    return _of_run(name, path, selector)
+
+
+def is_snapshot_name(name: str) -> bool:
+    """Whether `name` is meant as one, and is no path of a file."""
+    path, selector = _split(name)
+    return bool(selector) or (path / "checkpoints").is_dir() or (path / MANIFEST).exists()
+
+
+def _split(name: str) -> tuple[Path, str]:
+    """A folder's own name may have a colon in it."""
+    head, colon, selector = name.rpartition(":")
+    if (
+        colon
+        and not Path(name).exists()
+        and (selector in ("best", "latest") or selector.startswith("update="))
+    ):
+        return Path(head).expanduser(), selector
+    return Path(name).expanduser(), ""
+
+
+def _of_run(name: str, run_folder: Path, selector: str) -> Found:
+    store = Store(run_folder)
+    if not store.updates():
+        raise ConfigError(f"{name}: {run_folder} has no snapshot yet")
+    if selector in ("", "latest"):
+        choice = store.choose()
+        if choice.snapshot is None:
+            raise ConfigError(f"{name}: no snapshot is whole: {'; '.join(choice.passed_over)}")
+        return Found(choice.snapshot, run_folder, tuple(choice.passed_over))
+    if selector == "best":
+        update = store.best()
+        if update is None:
+            raise ConfigError(
+                f"{name}: no snapshot is named best: the run has not been validated; {_there(store)}"
+            )
+    else:
+        update = _number(name, selector.removeprefix("update="))
+    if update not in store.updates():
+        raise ConfigError(f"{name}: there is no {snapshot_name(update)}; {_there(store)}")
+    return Found(_open(name, store.path(update)), run_folder)
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+        raise ConfigError(f"{name}: {text!r} is no number of updates; give {FORMS}")
+    return int(text)
+
+
+def _there(store: Store) -> str:
+    return f"there are {', '.join(f'update={update}' for update in reversed(store.updates()))}"
+
+
+def _open(name: str, path: Path) -> Snapshot:
+    try:
+        return open_snapshot(path)
+    except SnapshotError as error:
+        raise ConfigError(f"{name}: this snapshot cannot be used: {error}") from error
+
+
+def _run_of(path: Path) -> Path | None:
+    parent = path.resolve().parent
+    return parent.parent if parent.name == "checkpoints" else None

@@ -1,10 +1,14 @@
 """`distxcept train`: also the program that horovodrun, mpirun and srun start."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distxcept.cli.arguments import add_config_arguments
-from distxcept.errors import DistxceptError
+
+if TYPE_CHECKING:
+    from distxcept.cluster import Placement
+    from distxcept.config.schema import Config
+    from distxcept.training.signals import StopSignals
 
 EXAMPLES = """\
 examples:
@@ -44,41 +48,47 @@ def run(args: argparse.Namespace) -> int:
     placement = detect(os.environ)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if args.verbose else "2")
 
+    from distxcept.training.signals import StopSignals
+
+    with StopSignals() as signals:
+        return _train(args, config, placement, signals)
+
+
+def _train(args: argparse.Namespace, config: "Config", placement: "Placement", signals: "StopSignals") -> int:
+    from distxcept.cli.attendance import Attendance
     from distxcept.cli.startup import chatter_aside
 
     with chatter_aside(args.verbose) as chatter:
         from distxcept.engines import create_engine
         from distxcept.report.console import Terminal
-        from distxcept.report.run_folder import RunFiles, make_run_folder, write_start_files
+        from distxcept.report.run_folder import RunFiles, add_to_log, make_run_folder, write_start_files
         from distxcept.training.build import build_training
         from distxcept.training.events import Observers
         from distxcept.training.loop import Loop
 
         engine = create_engine(config.engine, placement)
-        training = build_training(config, engine)
         folder = make_run_folder(config)
-        chatter.seek(0)
-        # Appended: the supervisor's log of this rank is the same file.
-        with (folder / "logs" / f"rank-{engine.rank}.log").open("ab") as log:
-            log.write(chatter.read())
-    if engine.is_chief:
-        write_start_files(folder, config, training.plan, engine.devices(), remat=training.remat)
+        add_to_log(folder, engine.rank, chatter)
     terminal = Terminal(
         f"distxcept · {config.run.name}", quiet=args.quiet or not engine.is_chief, verbose=args.verbose
     )
     if placement.notice and engine.is_chief:
         terminal.happened("notice", placement.notice)
-    loop = Loop(
-        training,
-        folder,
-        Observers([terminal, RunFiles(folder, lambda message: terminal.happened("warning", message))]),
-        allow_config_change=args.allow_config_change,
-    )
-    try:
-        loop.run()
-    except DistxceptError as error:
-        # Such a decision rests on numbers that all ranks share, so all take it; one of them tells the user.
+    files = RunFiles(folder, lambda message: terminal.happened("warning", message))
+    with Attendance(engine, folder, config.engine.peer_timeout, signals) as attendance:
+        with chatter_aside(args.verbose) as chatter:
+            training = build_training(config, engine)
+            add_to_log(folder, engine.rank, chatter)
         if engine.is_chief:
-            raise
-        return error.exit_code
-    return 0
+            write_start_files(folder, config, training.plan, engine.devices(), remat=training.remat)
+        loop = Loop(
+            training,
+            folder,
+            Observers([terminal, files]),
+            allow_config_change=args.allow_config_change,
+            signals=signals,
+            health=attendance.health,
+        )
+        attendance.health.before_exit = loop.saver.finish_soon
+        loop.run()
+    return attendance.exit_code

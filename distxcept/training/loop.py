@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from distxcept.cluster.health import NoHealth
 from distxcept.data.host import free_memory
 from distxcept.data.pipeline import ReplicaBatch, UpdateBatch, Updates, updates
 from distxcept.data.waiting import advice
@@ -45,11 +46,20 @@ OVERLAP_PAYS_AFTER = 200
 
 class Loop:
     def __init__(
-        self, training: Training, run_folder: Path, observer: Observer, *, allow_config_change: bool = False
+        self,
+        training: Training,
+        run_folder: Path,
+        observer: Observer,
+        *,
+        allow_config_change: bool = False,
+        signals: StopSignals | None = None,
+        health: NoHealth | None = None,
     ):
         self.training, self.observer, self.run_folder = training, observer, run_folder
         self.config, self.engine, self.plan = training.config, training.engine, training.plan
         self.allow_config_change = allow_config_change
+        self.signals = signals or StopSignals()
+        self.health = health or NoHealth()
         self.progress = Progress()
         self.meter = Meter(training)
         self.bad_images = BadImages(training, observer)
@@ -77,11 +87,17 @@ class Loop:
             on_bad=self.bad_images.found,
             **self.training.train_options,
         )
-        with batches, StopSignals() as signals:
+        self.signals.defer()
+        self.health.updated(self.progress.update)
+        with batches:
             while self.progress.update < total and not self.progress.finished:
                 with self.meter.waiting_for_data():
                     batch = next(batches)
-                stopped = self._one_update(batch, total, stop=signals.requested or self.saver.gave_up)
+                with self.health.updating():
+                    stopped = self._one_update(
+                        batch, total, stop=self.signals.requested or self.saver.gave_up
+                    )
+                self.health.updated(self.progress.update)
                 self._after_update(batch, total)
                 if self._ends_epoch(batch):
                     self._advise(batches)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # this module itself needs no TensorFlow
     from distxcept.training.build import Training
 
 VERSIONED = ("tensorflow", "keras", "numpy", "horovod", "safetensors")
+LAST_MOMENT_SECONDS = 10.0
 
 
 class Saver:
@@ -83,6 +84,10 @@ class Saver:
         """Until the snapshot under way, if any, is on the disk or has failed."""
         self._background.wait(timeout_seconds)
         self._tell()
+
+    def finish_soon(self) -> None:
+        """The process is about to end in the middle of its work: a snapshot under way gets a moment to become whole."""
+        self._background.wait(LAST_MOMENT_SECONDS)
 
     def save_last(self, progress: Progress) -> None:
         """Saves, and keeps every rank until it is done: a launcher ends the chief when another rank leaves early.

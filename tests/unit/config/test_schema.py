@@ -138,12 +138,15 @@ SCALARS: list[tuple[str, list[Any], list[Any]]] = [
     ("engine.lanes", [1, 8], NO_COUNT),
     ("engine.overlap", ["auto", "on", "off"], ["yes", None, 1]),
     ("engine.check_every", [1], NO_COUNT),
+    ("engine.peer_timeout", [2.0, 30], [1, 0, -1, INF, NAN, True, "30 s", None]),
+    ("engine.stall_timeout", [10.0, 1800], [9, 0, -1, INF, NAN, True, None]),
     ("memory.limit", [None, "16GiB", "500MB"], [0, "16", "lots", True]),
     ("memory.reserve", ["300MiB", "0B"], [None, "x", True]),
     ("memory.remat", ["auto", "on", "off"], ["yes", 1, None]),
     ("checkpoint.every_updates", [None, 1], [0, True, 1.0]),
     ("checkpoint.every_minutes", [None, 0.5, 10], [0, -1, INF, True]),
     ("checkpoint.keep", [1], NO_COUNT),
+    ("checkpoint.max_failures", [1], NO_COUNT),
     ("checkpoint.best_metric", [None, *METRICS], ["loss", "train_loss", True]),
 ]
 

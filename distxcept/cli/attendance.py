@@ -88,8 +88,8 @@ class Attendance:
         loss = self.health.cause_elsewhere(CAUSE_SECONDS) if _may_be_a_consequence(error) else None
         if loss is not None:
             error = PeerLostError(loss.message)
-        self.health.end("failed", exit_code_of(error), error)
-        if self._is_first(error) if loss is None else (not loss.told and self.health.speaks()):
+        self.health.end("failed", exit_code_of(error), error, loss)
+        if self._is_first() if loss is None else self.health.speaks_of(loss):
             self._say(error)
         self.health.before_exit()
         self._lock.release()
@@ -111,7 +111,7 @@ class Attendance:
         self._say(error)
         os._exit(error.exit_code)
 
-    def _is_first(self, error: BaseException) -> bool:
+    def _is_first(self) -> bool:
         """Not if a lower rank ends with the same error: one copy is enough."""
         time.sleep(0.3)
         mine = read_status(self._folder, self._engine.rank)

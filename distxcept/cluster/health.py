@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from distxcept.cluster.peers import Loss, Peer, PeerWatch
-from distxcept.cluster.status import State, failed, own_status, write_status
+from distxcept.cluster.status import RankStatus, State, failed, own_status, write_status
 from distxcept.errors import PeerLostError
 
 TICK_SECONDS = 1.0
@@ -47,6 +47,7 @@ class Health(NoHealth):
         self._wake = threading.Event()
         self._gone = threading.Event()
         self._written: float | None = None
+        self._shown = self._status
         self._stop_seen: float | None = None
         self._updating: float | None = None
         self._longest = 0.0
@@ -79,11 +80,15 @@ class Health(NoHealth):
         self._stop_seen = self._stop_seen or time.monotonic()
         self._wake.set()
 
-    def end(self, state: State, exit_code: int, error: BaseException | None = None) -> None:
-        """The last status of this process. From now on nobody is watched."""
+    def end(
+        self, state: State, exit_code: int, error: BaseException | None = None, loss: Loss | None = None
+    ) -> None:
+        """The last status of this process, after `error` or the `loss` of a peer. From now on nobody is watched."""
         with self._lock:
             self._ended = True
-            if error is not None:
+            if loss is not None:
+                self._status = self._after(loss)
+            elif error is not None:
                 self._status = failed(self._status, error, exit_code)
             else:
                 self._status = replace(self._status, state=state, exit_code=exit_code, time=time.time())
@@ -102,10 +107,10 @@ class Health(NoHealth):
                 return loss
             time.sleep(0.1)
 
-    def speaks(self) -> bool:
-        """One of those who notice a silent loss tells it: the lowest rank."""
-        first = self._watch.first_alive()
-        return first is None or self._status.rank < first
+    def speaks_of(self, loss: Loss) -> bool:
+        """A rank names its own error; a loss without a word is told by the lowest rank that is left."""
+        first = self._watch.first_witness(loss.rank)
+        return not loss.told and (first is None or self._status.rank < first)
 
     def _run(self) -> None:
         while not self._gone.is_set():
@@ -123,11 +128,12 @@ class Health(NoHealth):
     def _beat(self) -> None:
         """A full disk must not look like a death to the others: they see that their own status fails too."""
         now = time.monotonic()
-        if self._written is not None and now - self._written < STEADY_SECONDS:
+        status = self._status
+        if self._written is not None and now - self._written < STEADY_SECONDS and status == self._shown:
             return
         with suppress(OSError):
-            write_status(self._folder, replace(self._status, time=time.time()))
-            self._written = now
+            write_status(self._folder, replace(status, time=time.time()))
+            self._written, self._shown = now, status
 
     def _writes(self) -> bool:
         return self._written is not None and time.monotonic() - self._written < self._timeout / 2
@@ -141,16 +147,17 @@ class Health(NoHealth):
         if waited < self._timeout + 3 * self._longest:
             return None
         message = f"no answer from the other ranks for {waited:.0f} s after the request to stop"
-        return Loss(-1, f"{message}; the last snapshot is whole, the updates since then are lost", told=False)
+        return Loss(
+            None, f"{message}; the last snapshot is whole, the updates since then are lost", told=False
+        )
 
     def _leave(self, loss: Loss) -> None:
-        speaks = not loss.told and self.speaks()
-        error = PeerLostError(loss.message)
+        speaks = self.speaks_of(loss)
         with self._lock:
             if self._ended:
                 return
             with suppress(OSError):
-                write_status(self._folder, failed(self._status, error, error.exit_code))
+                write_status(self._folder, self._after(loss))
         if speaks:
             self.say(f"distxcept train: {loss.message}")
         if self._gone.wait(OWN_END_SECONDS if loss.told else 0.5):
@@ -161,8 +168,13 @@ class Health(NoHealth):
                 return
             with suppress(OSError):
                 self._log(loss.message)
-                write_status(self._folder, failed(self._status, error, error.exit_code))
-            os._exit(error.exit_code)
+                write_status(self._folder, self._after(loss))
+            os._exit(PeerLostError.exit_code)
+
+    def _after(self, loss: Loss) -> RankStatus:
+        return replace(
+            failed(self._status, PeerLostError(loss.message), PeerLostError.exit_code), lost=loss.rank
+        )
 
     def _log(self, message: str) -> None:
         path = self._folder / "logs" / f"rank-{self._status.rank}.log"

@@ -29,11 +29,12 @@ class Peer:
 
 @dataclass(frozen=True)
 class Loss:
-    rank: int
+    rank: int | None
+    """Who was lost, where that is known."""
     message: str
     """Who, where, why, at which update, and the path of its log."""
     told: bool
-    """The lost rank, or the one that noticed it first, has told the user already."""
+    """The lost rank has named its own error to the user."""
 
 
 @dataclass
@@ -68,11 +69,13 @@ class PeerWatch:
         # A rank that names its own error comes before one that only died, and that before one that is silent.
         return min(losses, key=lambda loss: not loss.told, default=None)
 
-    def first_alive(self) -> int | None:
-        """The lowest peer that, as far as can be seen, still works."""
+    def first_witness(self, lost: int | None) -> int | None:
+        """The lowest peer that can tell of the loss, or has told of it: every one but those who came to grief."""
         for peer in self.peers:
             status = self._status(peer)
-            if (status is None or not status.ended) and not self._is_gone(peer):
+            ended = status is not None and status.ended
+            witness = status.kind == PEER_LOST if status and ended else not self._is_gone(peer)
+            if peer.rank != lost and witness:
                 return peer.rank
         return None
 
@@ -121,7 +124,7 @@ class PeerWatch:
 
     def _told(self, peer: Peer, status: RankStatus) -> Loss:
         if status.kind == PEER_LOST and status.message:
-            return Loss(peer.rank, status.message, told=True)
+            return Loss(status.lost, status.message, told=False)
         reason = f"failed with {status.kind}: {status.message}"
         return Loss(peer.rank, f"{peer} {reason}{self._place(peer)}", told=True)
 
@@ -130,5 +133,5 @@ class PeerWatch:
 
     def _place(self, peer: Peer) -> str:
         update = self._seen[peer.rank].update
-        last = f"its last update was {update}" if update else "it had done no update"
+        last = f"its last known update was {update}" if update else "no update of it is known"
         return f"; {last}; its log is {self._folder / 'logs' / f'rank-{peer.rank}.log'}"

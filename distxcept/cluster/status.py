@@ -40,6 +40,8 @@ class RankStatus:
     kind: str | None = None
     """Class of the error, with `failed`."""
     message: str | None = None
+    lost: int | None = None
+    """With PeerLostError the rank that was lost, where it is known."""
     ranks: int = 1
     """Ranks of its job; files of ranks beyond it are left over from a larger job."""
 

@@ -31,7 +31,7 @@ def test_what_is_written_comes_back(tmp_path):
     assert read_status(tmp_path, 3) == mine
     assert json.loads((tmp_path / "status" / "rank-3.json").read_text()) == {
         "rank": 3, "host": mine.host, "pid": mine.pid, "state": "failed", "update": 7, "time": mine.time,
-        "exit_code": 1, "kind": "RuntimeError", "message": "no disk", "ranks": 4,
+        "exit_code": 1, "kind": "RuntimeError", "message": "no disk", "lost": None, "ranks": 4,
     }  # fmt: skip
 
 

@@ -1,0 +1,151 @@
+"""One of three ranks comes to grief: the others end in time, and the user learns which one and why.
+
+Real processes and real deaths, but no TensorFlow and no launcher: nobody ends the survivors except they themselves.
+`test_lost_ranks.py` does the same to a real training.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from launchers import RANK_ENVIRON, python
+
+from distxcept.cluster.status import read_statuses, root_cause
+
+TIMEOUT = 3.0
+
+
+@dataclass
+class Job:
+    folder: Path
+    processes: list[subprocess.Popen] = field(default_factory=list)
+
+    def start(self, *fates: str) -> None:
+        for rank, fate in enumerate(fates):
+            program = python("mock_rank.py", self.folder, rank, len(fates), TIMEOUT, fate)
+            stderr = (self.folder / f"stderr-{rank}").open("w")
+            self.processes.append(
+                subprocess.Popen(program, stderr=stderr, env={**os.environ, **RANK_ENVIRON}, text=True)
+            )
+            stderr.close()
+
+    def wait_until_all_wait(self) -> None:
+        paths = [self.folder / f"waiting-{rank}" for rank in range(len(self.processes))]
+        deadline = time.monotonic() + 60
+        while not all(path.exists() for path in paths):
+            assert time.monotonic() < deadline, self.stderr()
+            time.sleep(0.01)
+
+    def exit_codes(self, ranks: list[int]) -> list[int]:
+        return [self.processes[rank].wait(timeout=TIMEOUT + 60) for rank in ranks]
+
+    def stderr(self) -> list[str]:
+        """Every line that any rank told the user."""
+        lines = []
+        for rank in range(len(self.processes)):
+            lines += (self.folder / f"stderr-{rank}").read_text().splitlines()
+        return [line for line in lines if line.startswith("distxcept")]
+
+
+@pytest.fixture
+def job(tmp_path):
+    job = Job(tmp_path)
+    yield job
+    for process in job.processes:
+        process.kill()
+        process.wait()
+
+
+HOST = socket.gethostname()
+
+
+@pytest.mark.parametrize(
+    ("fate", "message", "own_code"),
+    [
+        ("kill", "is lost: its process is gone; its last known update was 3", -signal.SIGKILL),
+        ("segfault", "is lost: its process is gone; its last known update was 3", -signal.SIGSEGV),
+        ("abort", "is lost: its process is gone; its last known update was 3", -signal.SIGABRT),
+        (
+            "stop",
+            "is lost: no sign of life for 3 s, its process is stopped; its last known update was 3",
+            None,
+        ),
+        ("raise", "ValueError: the planted error; the traceback is in", 1),
+        ("refuse", "this rank cannot read its images", 3),
+        ("sysexit", "SystemExit: 3", 3),
+    ],
+)
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_others_end_and_the_victim_is_named_once(job, fate, message, own_code, victim):
+    fates = ["wait"] * 3
+    fates[victim] = fate
+    job.start(*fates)
+    others = [rank for rank in range(3) if rank != victim]
+    assert job.exit_codes(others) == [6, 6]
+    if own_code is not None:
+        assert job.exit_codes([victim]) == [own_code]
+    (line,) = job.stderr()
+    assert message in line
+    if fate != "refuse" or victim != 0:
+        assert f"rank {victim} on {HOST}" in line
+    statuses = read_statuses(job.folder)
+    assert all(statuses[rank].kind == "PeerLostError" for rank in others)
+    assert all(f"rank {victim} on {HOST}" in statuses[rank].message for rank in others)
+    cause = root_cause(statuses.values())
+    assert (cause.rank == victim) == (fate in ("raise", "refuse", "sysexit"))
+    if fate in ("segfault", "abort"):
+        assert "mock_rank.py" in (job.folder / "logs" / f"rank-{victim}.log").read_text()
+
+
+def test_an_error_that_is_a_consequence_is_not_the_message(job):
+    """A rank dies; another gets Horovod's error at once, before anybody could see the death."""
+    job.start("kill", "lost", "wait")
+    assert job.exit_codes([1, 2]) == [6, 6]
+    assert not [line for line in job.stderr() if "Horovod" in line]
+    assert f"rank 0 on {HOST} is lost: its process is gone" in job.stderr()[0]
+
+
+def test_what_all_ranks_decide_is_told_by_the_chief_and_keeps_its_code(job):
+    job.start("agree", "agree", "agree")
+    assert job.exit_codes([0, 1, 2]) == [5, 5, 5]
+    assert job.stderr() == ["distxcept train: all ranks see the same infinity"]
+
+
+def test_a_peer_that_is_done_is_not_lost(job):
+    job.start("wait", "done", "wait")
+    assert job.exit_codes([1]) == [0]
+    job.wait_until_all_wait()
+    job.processes[2].kill()
+    assert job.exit_codes([0]) == [6]
+    (line,) = job.stderr()
+    assert "rank 2 on" in line
+
+
+def test_a_second_signal_ends_a_process_that_hangs(job):
+    job.start("wait", "wait")
+    job.wait_until_all_wait()
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        process = job.processes[0 if number == signal.SIGINT else 1]
+        process.send_signal(number)
+        if number == signal.SIGTERM:
+            continue
+        while "stopping after this update" not in (job.folder / "stderr-0").read_text():
+            time.sleep(0.01)
+        time.sleep(0.6)  # longer than one request may take to arrive twice
+        process.send_signal(number)
+        assert job.exit_codes([0]) == [code]
+
+
+def test_after_a_request_to_stop_a_rank_that_never_comes_is_not_waited_for(job):
+    """All live and look healthy, but the reduction does not complete."""
+    job.start("wait", "wait")
+    job.wait_until_all_wait()
+    for process in job.processes:
+        process.send_signal(signal.SIGTERM)
+    assert job.exit_codes([0, 1]) == [6, 6]
+    assert "no answer from the other ranks" in job.stderr()[0]

@@ -42,10 +42,11 @@ def find_snapshot(name: str) -> Found:
     return _of_run(name, path, selector)
 
 
-def is_snapshot_name(name: str) -> bool:
-    """Whether `name` is meant as one, and is no path of a file."""
-    path, selector = _split(name)
-    return bool(selector) or (path / "checkpoints").is_dir() or (path / MANIFEST).exists()
+def weights_path(spec: str | None) -> str | None:
+    """`model.weights` with the name of a snapshot, RUN:best or RUN:update=1200, turned into the path of its folder."""
+    if spec is None or not _split(spec)[1]:
+        return spec
+    return str(find_snapshot(spec).snapshot.path)
 
 
 def _split(name: str) -> tuple[Path, str]:

@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 
 from distxcept.checkpoint.files import sha256_of, sync_folder, write_synced
-from distxcept.checkpoint.tensors import Kind, TensorsError, encode, read_tensors
+from distxcept.checkpoint.tensors import (
+    Kind,
+    OtherModelError,
+    TensorsError,
+    encode,
+    read_kinds,
+    read_tensors,
+)
 
 FORMAT = 1
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
@@ -57,8 +64,30 @@ class Snapshot:
         try:
             return read_tensors(self.path / TENSORS, wanted)
         except TensorsError as error:
-            kind = SnapshotError if type(error) is TensorsError else OtherTrainingError
-            raise kind(str(error)) from error
+            raise _as_snapshot_error(error) from error
+
+    def inference_tensors(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+        """Weights by parameter name, as validation and export use them: the moving average where the run keeps one.
+
+        `shapes` are those of the model, and are compared before anything is read.
+        """
+        path = self.path / TENSORS
+        try:
+            found = read_kinds(path)
+            keys = {name: f"{'ema' if f'ema/{name}' in found else 'weights'}/{name}" for name in shapes}
+            wanted = {
+                keys[name]: Kind(shape, found[keys[name]].dtype if keys[name] in found else "float32")
+                for name, shape in shapes.items()
+            }
+            tensors = read_tensors(path, wanted, others_too=True)
+        except TensorsError as error:
+            raise _as_snapshot_error(error) from error
+        return {name: tensors[key] for name, key in keys.items()}
+
+
+def _as_snapshot_error(error: TensorsError) -> SnapshotError:
+    kind = OtherTrainingError if isinstance(error, OtherModelError) else SnapshotError
+    return kind(str(error))
 
 
 def write_snapshot(

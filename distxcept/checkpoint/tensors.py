@@ -69,15 +69,29 @@ def encoded_bytes(tensors: Mapping[str, np.ndarray]) -> int:
     return sum(value.nbytes for value in tensors.values()) + 300 * len(tensors) + 4096
 
 
-def read_tensors(path: Path, wanted: Mapping[str, Kind] | None = None) -> dict[str, np.ndarray]:
-    """`wanted` tensors, or all. Names, shapes and types are compared before any value is read."""
+def read_tensors(
+    path: Path, wanted: Mapping[str, Kind] | None = None, *, others_too: bool = False
+) -> dict[str, np.ndarray]:
+    """`wanted` tensors, or all. Names, shapes and types are compared before any value is read.
+
+    With `others_too` the file may hold more than what is wanted.
+    """
     try:
         with safe_open(path, framework="numpy") as file:
             names = set(file.keys())
             if wanted is not None:
-                _compare(path, {name: _stored_kind(file, name) for name in sorted(names)}, wanted)
+                _compare(path, {name: _stored_kind(file, name) for name in names}, wanted, others_too)
             return {name: file.get_tensor(name) for name in (names if wanted is None else wanted)}
     except (OSError, SafetensorError, ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise TensorsError(f"{path}: {error}") from error
+
+
+def read_kinds(path: Path) -> dict[str, Kind]:
+    """Shape and type of every tensor, from the header alone."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return {name: _stored_kind(file, name) for name in sorted(file.keys())}
+    except (OSError, SafetensorError, ValueError, TypeError) as error:
         raise TensorsError(f"{path}: {error}") from error
 
 
@@ -87,11 +101,11 @@ def _stored_kind(file: Any, name: str) -> Kind:
     return Kind(tuple(part.get_shape()), _NAMES.get(code, code))
 
 
-def _compare(path: Path, found: Mapping[str, Kind], wanted: Mapping[str, Kind]) -> None:
+def _compare(path: Path, found: Mapping[str, Kind], wanted: Mapping[str, Kind], others_too: bool) -> None:
     for name, kind in wanted.items():
         if found.get(name) != kind:
             has = f"has {name} as {found[name]}" if name in found else f"has no {name}"
             raise OtherModelError(f"{path} {has}, but this model and optimizer have {kind}")
     extra = sorted(found.keys() - wanted.keys())
-    if extra:
+    if extra and not others_too:
         raise OtherModelError(f"{path} has {extra[0]}, which this model and optimizer do not have")

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 from distxcept.cluster.health import Health
 from distxcept.cluster.lock import RunLock
 from distxcept.cluster.peers import Peer
+from distxcept.cluster.sameness import code_version, disagreement
 from distxcept.cluster.status import forget_statuses, read_status
+from distxcept.config.schema import Config
 from distxcept.errors import ConfigError, DistxceptError, PeerLostError, StopRequested
 from distxcept.training.signals import StopSignals
 
@@ -38,10 +40,11 @@ class Ranks(Protocol):
 class Attendance:
     """Entered by every rank of the job together, after the engine is there. Afterwards `exit_code` is the rank's."""
 
-    def __init__(self, engine: Ranks, run_folder: Path, peer_timeout: float, signals: StopSignals):
-        self._engine, self._folder, self._timeout = engine, run_folder, peer_timeout
+    def __init__(self, engine: Ranks, run_folder: Path, config: Config, signals: StopSignals):
+        self._engine, self._folder, self._config = engine, run_folder, config
+        self._timeout = config.engine.peer_timeout
         self._signals = signals
-        self._lock = RunLock(run_folder, peer_timeout)
+        self._lock = RunLock(run_folder, self._timeout)
         self._log: IO[str] | None = None
         self.exit_code = 0
 
@@ -129,11 +132,15 @@ class Attendance:
                 forget_statuses(self._folder, self._engine.ranks)
             except (ConfigError, OSError) as error:
                 problem = str(error)
-        mine = {"host": socket.gethostname(), "pid": os.getpid(), "problem": problem}
+        mine: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "problem": problem}
+        if self._engine.ranks > 1:
+            mine |= {"code": code_version(), "config": self._config.model_dump(mode="json")}
         everyone = [json.loads(message) for message in self._engine.exchange(json.dumps(mine).encode())]
-        if everyone[0]["problem"]:
-            self.exit_code = ConfigError.exit_code
-            raise ConfigError(everyone[0]["problem"])
+        refusal = everyone[0]["problem"] or (disagreement(everyone) if len(everyone) > 1 else None)
+        if refusal:
+            self._lock.release()
+            # The chief tells it for all.
+            raise ConfigError(refusal) if self._chief else SystemExit(ConfigError.exit_code)
         peers = [Peer(rank, one["host"], one["pid"]) for rank, one in enumerate(everyone)]
         return sorted(watched(peers, self._engine.rank), key=lambda peer: peer.rank)
 

@@ -48,8 +48,10 @@ def run(args: argparse.Namespace) -> int:
     placement = detect(os.environ)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if args.verbose else "2")
 
+    from distxcept.cluster.health import limit_stalls
     from distxcept.training.signals import StopSignals
 
+    limit_stalls(os.environ, config.engine.peer_timeout, config.engine.stall_timeout)
     with StopSignals() as signals:
         return _train(args, config, placement, signals)
 
@@ -75,7 +77,7 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
     if placement.notice and engine.is_chief:
         terminal.happened("notice", placement.notice)
     files = RunFiles(folder, lambda message: terminal.happened("warning", message))
-    with Attendance(engine, folder, config.engine.peer_timeout, signals) as attendance:
+    with Attendance(engine, folder, config, signals) as attendance:
         with chatter_aside(args.verbose) as chatter:
             training = build_training(config, engine)
             add_to_log(folder, engine.rank, chatter)

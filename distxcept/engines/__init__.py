@@ -63,7 +63,7 @@ def _horovod(config: EngineSection, placement: Placement) -> Engine:
     try:
         from distxcept.engines.horovod import HorovodEngine, start_horovod
 
-        local_rank = start_horovod(config.peer_timeout, config.stall_timeout)
+        local_rank = start_horovod()
     except ImportError as error:
         raise ConfigError(
             f"{placement.size} tasks were launched, but Horovod cannot be imported ({error}); "

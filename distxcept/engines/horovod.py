@@ -5,7 +5,6 @@ whose result nobody uses would be pruned, and the ranks would fall out of step. 
 computed values and all results are returned. Names are fixed, so that differently traced functions meet.
 """
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,13 +90,8 @@ class HorovodEngine(SingleEngine):
         self.hvd.shutdown()
 
 
-def start_horovod(peer_timeout: float, stall_timeout: float) -> int:
-    """Starts Horovod and returns the local rank, before any device is touched.
-
-    Horovod tells who is waited for in a reduction, and gives up after `stall_timeout`; of itself it would wait for ever.
-    """
-    os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", f"{peer_timeout:.0f}")
-    os.environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", f"{max(stall_timeout, peer_timeout):.0f}")
+def start_horovod() -> int:
+    """Starts Horovod and returns the local rank, before any device is touched."""
     import horovod.tensorflow as hvd
 
     hvd.init()

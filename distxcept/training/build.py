@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from distxcept.batching import BatchPlan, plan_batches
+from distxcept.checkpoint.names import weights_path
 from distxcept.config.schema import Config
 from distxcept.data.options import pipeline_options
 from distxcept.data.sources import Source, open_sources
@@ -60,7 +61,11 @@ def build_training(config: Config, engine: Engine, *, middle_blocks: int = 8) ->
     objective = Objective(classes, config.model.label_smoothing, class_weights(config, train, classes))
     notices: list[str] = []
     # The other ranks get the chief's values before the first update, so one of them reads, or downloads.
-    weights = load_weights(config.model.weights, model, notice=notices.append) if engine.is_chief else {}
+    weights = (
+        load_weights(weights_path(config.model.weights), model, notice=notices.append)
+        if engine.is_chief
+        else {}
+    )
     update = Update(config, engine, model, objective, weights)
     evaluate = Evaluator(engine, model, objective, update.precision, update.state)
     reading = dict(image_size=config.model.image_size, processes=engine.local_ranks)

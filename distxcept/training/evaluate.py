@@ -1,7 +1,7 @@
 """Exact evaluation: every validation sample counts once, whatever the number of replicas."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -13,7 +13,10 @@ from distxcept.model.batchnorm import normalize_by_moving
 from distxcept.model.precision import Precision
 from distxcept.model.xception import Xception
 from distxcept.training.objective import Objective
-from distxcept.training.state import State
+
+
+class HasWeights(Protocol):
+    def inference_weights(self) -> dict[str, tf.Variable]: ...
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Result:
 
 class Evaluator:
     def __init__(
-        self, engine: Engine, model: Xception, objective: Objective, precision: Precision, state: State
+        self, engine: Engine, model: Xception, objective: Objective, precision: Precision, state: HasWeights
     ):
         self.engine, self.model, self.precision, self.state = engine, model, precision, state
         # The plain loss: class weights and smoothing shape training, not what a result means.

@@ -44,6 +44,11 @@ class Saver:
         return self.store.folder
 
     @property
+    def busy(self) -> bool:
+        """A snapshot is being written."""
+        return self._background.busy
+
+    @property
     def gave_up(self) -> bool:
         """Too many saves have failed in a row: training on would only be lost. Known to the chief alone."""
         return self._failures >= self._training.config.checkpoint.max_failures

@@ -25,9 +25,9 @@ class Job:
     folder: Path
     processes: list[subprocess.Popen] = field(default_factory=list)
 
-    def start(self, *fates: str) -> None:
+    def start(self, *fates: str, timeouts: tuple[float, ...] = (TIMEOUT,) * 3) -> None:
         for rank, fate in enumerate(fates):
-            program = python("mock_rank.py", self.folder, rank, len(fates), TIMEOUT, fate)
+            program = python("mock_rank.py", self.folder, rank, len(fates), timeouts[rank], fate)
             stderr = (self.folder / f"stderr-{rank}").open("w")
             self.processes.append(
                 subprocess.Popen(program, stderr=stderr, env={**os.environ, **RANK_ENVIRON}, text=True)
@@ -149,3 +149,30 @@ def test_after_a_request_to_stop_a_rank_that_never_comes_is_not_waited_for(job):
         process.send_signal(signal.SIGTERM)
     assert job.exit_codes([0, 1]) == [6, 6]
     assert "no answer from the other ranks" in job.stderr()[0]
+
+
+def test_ranks_with_another_config_are_refused_with_the_difference(job):
+    job.start("wait", "wait", timeouts=(3.0, 4.0))
+    assert job.exit_codes([0, 1]) == [2, 2]
+    (line,) = job.stderr()
+    assert (
+        f"rank 1 on {HOST} has another config than rank 0 on {HOST} (engine.peer_timeout: 3.0 on rank 0, 4.0 there)"
+        in line
+    )
+
+
+def test_the_second_job_in_a_run_folder_is_refused(job):
+    job.start("wait")
+    job.wait_until_all_wait()
+    (job.folder / "message-1-0").unlink()
+    second = subprocess.run(
+        python("mock_rank.py", job.folder, 0, 1, TIMEOUT, "done"),
+        env={**os.environ, **RANK_ENVIRON},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert second.returncode == 2
+    assert f"is in use by process {job.processes[0].pid} on {HOST}" in second.stderr
+    assert read_statuses(job.folder)[0].pid == job.processes[0].pid

@@ -1,6 +1,7 @@
 """`distxcept train` as a user runs it: whole, interrupted, gone on with on other engines, and refused."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,8 @@ import pytest
 import yaml
 from launchers import MPIRUN, run, skip_without
 from safetensors.numpy import load_file
+
+from distxcept.cluster.lock import RunLock
 
 DISTXCEPT = str(Path(sys.executable).with_name("distxcept"))
 
@@ -140,6 +143,29 @@ def test_another_training_is_refused(interrupted):
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert "optimizer.learning_rate: 0.01 → 0.5" in line
+
+
+def test_evaluate_gives_the_figures_of_the_run(undisturbed):
+    """From config.yaml and the snapshot alone, with other batches than the run's."""
+    lines = [json.loads(line) for line in (undisturbed / "metrics.jsonl").read_text().splitlines()]
+    (told,) = (line for line in lines if line["kind"] == "validation")
+    done = run([DISTXCEPT, "evaluate", f"{undisturbed}:update=30", "--json", "batch.micro=8"])
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["samples"], found["update"]) == (13, 30)
+    assert found["validation_loss"] == pytest.approx(told["loss"], rel=1e-9)
+    assert found["validation_accuracy"] == told["accuracy"]
+
+
+def test_a_run_folder_in_use_is_refused(interrupted):
+    lock = RunLock(interrupted, 30.0)
+    lock.acquire()
+    try:
+        done = run(command(interrupted.parent, "stopped"))
+    finally:
+        lock.release()
+    assert done.returncode == 2
+    assert f"stopped is in use by process {os.getpid()} on" in done.stderr
 
 
 @pytest.mark.mpi

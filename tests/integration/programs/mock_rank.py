@@ -13,6 +13,7 @@ from pathlib import Path
 
 from distxcept.cli.attendance import Attendance
 from distxcept.cluster.status import read_status
+from distxcept.config.schema import Config
 from distxcept.errors import DataError, DistxceptError, DivergedError
 from distxcept.training.signals import StopSignals
 
@@ -64,7 +65,9 @@ def meet(fate: str) -> None:
 
 def main(folder: Path, rank: int, ranks: int, timeout: float, fate: str) -> int:
     engine = FileEngine(folder, rank, ranks)
-    with StopSignals() as signals, Attendance(engine, folder, timeout, signals) as attendance:
+    data = {"train": {"kind": "synthetic", "samples": 10, "classes": 2}}
+    config = Config.model_validate({"data": data, "engine": {"peer_timeout": timeout}})
+    with StopSignals() as signals, Attendance(engine, folder, config, signals) as attendance:
         signals.defer()
         for update in range(1, 4):
             with attendance.health.updating():

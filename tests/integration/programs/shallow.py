@@ -1,0 +1,79 @@
+"""`distxcept` with a model of one middle block, which is traced fast, and a fault if asked for:
+
+    shallow.py ARGUMENTS…
+    shallow.py --fault KIND RANK UPDATE ARGUMENTS…
+
+The fault comes to one rank in the update of that number; a line with the time goes to RUN/fault before it. KIND is raise,
+sysexit, segfault, abort, stop, or kill: the last comes from outside, at any moment of the update, the reduction included.
+"""
+
+import ctypes
+import functools
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from unittest import mock
+
+from distxcept.cli.main import main
+from distxcept.training import build, loop
+
+
+def shallow() -> mock._patch:
+    return mock.patch.object(
+        build, "build_training", functools.partial(build.build_training, middle_blocks=1)
+    )
+
+
+def note(folder: Path) -> None:
+    (folder / "fault").write_text(str(time.time()))
+
+
+def kill_soon(folder: Path, within_seconds: float) -> None:
+    def kill() -> None:
+        time.sleep(random.random() * within_seconds)
+        note(folder)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+
+
+def happen(kind: str, folder: Path, update_seconds: float) -> None:
+    if kind == "kill":
+        return kill_soon(folder, update_seconds)
+    note(folder)
+    if kind == "raise":
+        raise ValueError("the planted error")
+    if kind == "sysexit":
+        sys.exit(3)
+    if kind == "segfault":
+        ctypes.string_at(0)
+    if kind == "abort":
+        os.abort()
+    if kind == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def faulty(kind: str, rank: int, update: int) -> mock._patch:
+    real = loop.Loop._one_update
+    began = []
+
+    def one_update(self, *arguments, **options):
+        began.append(time.monotonic())
+        if self.engine.rank == rank and self.progress.update == update:
+            happen(kind, self.run_folder, began[-1] - began[-2])
+        return real(self, *arguments, **options)
+
+    return mock.patch.object(loop.Loop, "_one_update", one_update)
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    with shallow():
+        if arguments[0] == "--fault":
+            with faulty(arguments[1], int(arguments[2]), int(arguments[3])):
+                sys.exit(main(arguments[4:]))
+        sys.exit(main(arguments))

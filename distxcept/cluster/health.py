@@ -26,7 +26,7 @@ OWN_END_SECONDS = 3.0
 
 
 def limit_stalls(environ: MutableMapping[str, str], peer_timeout: float, stall_timeout: float) -> None:
-    """Before Horovod starts: it then tells who is waited for in a reduction, and gives up; of itself it would wait for ever."""
+    """Before Horovod starts: it then tells who is waited for, and gives up; of itself it would wait for ever."""
     environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", f"{peer_timeout:.0f}")
     environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", f"{max(stall_timeout, peer_timeout):.0f}")
 

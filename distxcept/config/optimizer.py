@@ -110,6 +110,15 @@ class OptimizerSection(Section):
         default=None, description="lower the rate when validation stops getting better; null: never"
     )
 
+    @property
+    def slot_names(self) -> tuple[str, ...]:
+        """Values that the rule keeps for each weight from one update to the next."""
+        if self.name == "sgd":
+            return ("velocity",) if self.momentum else ()
+        if self.name == "rmsprop":
+            return ("mean_square", "velocity") if self.momentum else ("mean_square",)
+        return ("first_moment", "second_moment")
+
     @model_validator(mode="after")
     def _nesterov_has_momentum(self) -> Self:
         if self.nesterov and self.momentum == 0:

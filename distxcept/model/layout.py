@@ -6,6 +6,7 @@ numbers, carry their block's name here.
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 MIN_IMAGE_SIZE = 71
 HEAD = "predictions"
@@ -19,6 +20,10 @@ class Parameter:
     shape: tuple[int, ...]
     kind: str
     """kernel, depthwise, gamma, beta, bias, moving_mean or moving_variance."""
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
 
     @property
     def decays(self) -> bool:
@@ -49,6 +54,10 @@ class Convolution:
     def norm(self) -> str:
         return f"{self.name}_bn"
 
+    def output_side(self, side: int) -> int:
+        """Pixels of a side of the output, of an input with `side` pixels."""
+        return (side - self.size) // self.stride + 1 if self.padding == "VALID" else -(-side // self.stride)
+
     def parameters(self) -> list[Parameter]:
         def of_norm(kind: str) -> Parameter:
             return Parameter(f"{self.norm}/{kind}", (self.outputs,), kind)
@@ -74,6 +83,12 @@ class Block:
     pool: bool = False
     shortcut: Convolution | None = None
     add_input: bool = False
+
+    def output_side(self, side: int) -> int:
+        """Pixels of a side of the output, of an input with `side` pixels."""
+        for convolution in self.convolutions:
+            side = convolution.output_side(side)
+        return -(-side // 2) if self.pool else side
 
     def parameters(self) -> list[Parameter]:
         layers = [*([self.shortcut] if self.shortcut else []), *self.convolutions]

@@ -15,14 +15,6 @@ class Optimizer:
 
     config: OptimizerSection
 
-    @property
-    def slot_names(self) -> tuple[str, ...]:
-        if self.config.name == "sgd":
-            return ("velocity",) if self.config.momentum else ()
-        if self.config.name == "rmsprop":
-            return ("mean_square", "velocity") if self.config.momentum else ("mean_square",)
-        return ("first_moment", "second_moment")
-
     def step(
         self,
         weight: tf.Tensor,

@@ -57,7 +57,7 @@ class Update:
             engine,
             model,
             self.trained,
-            self.optimizer.slot_names,
+            config.optimizer.slot_names,
             seed=config.run.seed,
             precision=self.precision,
             ema=config.optimizer.ema is not None,

@@ -81,6 +81,9 @@ def test_horovod_is_imported_in_one_place():
         "errors",
         "model.layout",
         "model.freezing",
+        "memory.planning",
+        "memory.nvml",
+        "data.peek",
     ],
 )
 def test_light_modules_import_no_tensorflow(module):

@@ -59,7 +59,7 @@ def load(section: Any, *, split: str, class_names: tuple[str, ...] | None) -> Fo
     root, where = Path(section.path), f"data.{split}.path"
     if not root.is_dir():
         raise DataError(f"{where}: {root} is not a folder; it must hold one sub-folder of images per class")
-    found = _class_folders(root)
+    found = class_folders(root)
     if not found:
         raise DataError(
             f"{where}: {root} has no sub-folders; it must hold one sub-folder of images per class"
@@ -77,7 +77,7 @@ def load(section: Any, *, split: str, class_names: tuple[str, ...] | None) -> Fo
     return FolderSource(root, names, paths, np.array(labels, dtype=np.int32))
 
 
-def _class_folders(root: Path) -> list[str]:
+def class_folders(root: Path) -> list[str]:
     with os.scandir(root) as entries:
         names = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
     return sorted(names, key=os.fsencode)

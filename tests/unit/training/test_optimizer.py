@@ -21,7 +21,7 @@ def gradients(seed: int = 0) -> list[np.ndarray]:
 def run_ours(section: dict, *, decays: bool = True, weight: np.ndarray | None = None) -> list[np.ndarray]:
     optimizer = Optimizer(OptimizerSection(**section))
     weight = tf.constant(start() if weight is None else weight)
-    slots = {name: tf.zeros_like(weight) for name in optimizer.slot_names}
+    slots = {name: tf.zeros_like(weight) for name in optimizer.config.slot_names}
     path = []
     for number, (rate, gradient) in enumerate(zip(RATES, gradients(), strict=True), start=1):
         weight, slots = optimizer.step(
@@ -32,7 +32,7 @@ def run_ours(section: dict, *, decays: bool = True, weight: np.ndarray | None = 
             time=tf.constant(float(number), tf.float64),
             decays=decays,
         )
-        assert set(slots) == set(optimizer.slot_names)
+        assert set(slots) == set(optimizer.config.slot_names)
         path.append(weight.numpy())
     return path
 
@@ -156,4 +156,4 @@ def test_lamb_moves_weights_that_are_zero():
     ],
 )
 def test_slots_are_named_in_snapshots(section: dict, slots: tuple[str, ...]):
-    assert Optimizer(OptimizerSection(**section)).slot_names == slots
+    assert OptimizerSection(**section).slot_names == slots

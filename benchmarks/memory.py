@@ -1,0 +1,258 @@
+"""The memory estimate against what an update really takes, on CPU.
+
+    python benchmarks/memory.py [--json] [--cases N]
+
+Each case is a process of its own that runs the real update of the real Xception twice, one micro batch of random images;
+what counts is the largest resident memory during the second run, when everything is traced. TensorFlow's own part is
+what the same program takes for the smallest model (same layers and optimizer, width 1/16, one image of 71 px), less
+the few MiB that this model's tensors need. Allocation is made repeatable: glibc maps every tensor and unmaps it when
+it is freed; threads are fixed; oneDNN is off, because its own allocator and copies depend on the processor.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from distxcept.config.optimizer import OptimizerSection
+from distxcept.memory.estimate import Estimate, Work, estimate
+from distxcept.model.layout import Layout
+
+MIB = 2**20
+CLASSES = 1000
+THREADS = 2
+TOLERANCE = 0.15
+
+ENVIRON = {
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+    "MALLOC_TRIM_THRESHOLD_": "65536",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+    "TF_NUM_INTRAOP_THREADS": str(THREADS),
+    "TF_NUM_INTEROP_THREADS": str(THREADS),
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "CUDA_VISIBLE_DEVICES": "-1",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    image_size: int
+    micro: int
+    width: float
+    optimizer: str
+    remat: bool = False
+    micro_steps: int = 1
+    virtual: int = 0
+    """0: the micro batch is one virtual batch."""
+    precision: str = "float32"
+    padded: bool = False
+    """One sample has weight zero, so that batch norm cannot use the fused kernel."""
+
+    @property
+    def virtual_batch(self) -> int:
+        return self.virtual or self.micro
+
+    @property
+    def smallest(self) -> "Case":
+        """The same graph with next to no tensors."""
+        return replace(self, image_size=71, width=1 / 16, micro=1, virtual=0)
+
+    def work(self) -> Work:
+        return Work(
+            layout=Layout(classes=CLASSES, width=self.width),
+            image_size=self.image_size,
+            micro_batch=self.micro,
+            virtual_batch=self.virtual_batch,
+            micro_steps=self.micro_steps,
+            precision=self.precision,  # type: ignore[arg-type]
+            optimizer=OptimizerSection(name=self.optimizer),  # type: ignore[arg-type]
+            remat=self.remat,
+            masked=self.padded,
+            device="cpu",
+            threads=THREADS,
+        )
+
+
+CASES = [
+    case
+    for remat in (False, True)
+    for case in (
+        Case(96, 1, 0.25, "sgd", remat),
+        Case(96, 16, 0.25, "adam", remat),
+        Case(299, 1, 0.25, "adam", remat),
+        Case(299, 8, 0.25, "sgd", remat),
+        Case(128, 4, 0.5, "adam", remat),
+        Case(224, 2, 0.5, "sgd", remat),
+        Case(192, 16, 0.5, "sgd", remat),
+        Case(160, 4, 0.75, "adam", remat),
+        Case(128, 1, 1.0, "adam", remat),
+        Case(96, 16, 1.0, "sgd", remat),
+        Case(299, 1, 1.0, "sgd", remat),
+        Case(256, 2, 1.0, "adam", remat),
+        Case(299, 4, 1.0, "adam", remat),
+        Case(96, 4, 1.0, "sgd", remat, micro_steps=3),
+        Case(128, 8, 0.5, "sgd", remat, micro_steps=2, virtual=2),
+        Case(299, 16, 1.0, "sgd", remat),
+    )
+]
+
+
+@dataclass(frozen=True)
+class Measured:
+    peak_bytes: int
+    """Of the whole process."""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Row:
+    case: Case
+    estimate: Estimate
+    measured_bytes: int
+    """Above TensorFlow's own part."""
+    seconds: float
+
+    @property
+    def error(self) -> float:
+        return self.estimate.total_bytes / self.measured_bytes - 1
+
+
+def run_case(case: Case) -> Row:
+    measured, own = measure(case), own_bytes(case.smallest)
+    return Row(case, estimate(case.work()), measured.peak_bytes - own, measured.seconds)
+
+
+@cache
+def own_bytes(smallest: Case) -> int:
+    """TensorFlow's own part: interpreter, libraries, traced graph."""
+    return measure(smallest).peak_bytes - estimate(smallest.work()).total_bytes
+
+
+def measure(case: Case) -> Measured:
+    root = str(Path(__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, __file__, "--child", json.dumps(asdict(case))],
+        env={**os.environ, **ENVIRON, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{case} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return Measured(**json.loads(done.stdout))
+
+
+def child(case: Case) -> None:
+    """Runs the case in this process and prints what it took."""
+    import numpy as np
+    import tensorflow as tf
+
+    from distxcept.config.schema import Config
+    from distxcept.engines.devices import prepare_devices
+    from distxcept.engines.single import SingleEngine
+    from distxcept.training.accumulate import Batch
+    from distxcept.training.build import build_training
+
+    samples = case.micro * case.micro_steps
+    config = Config.model_validate(
+        {
+            "model": {"image_size": case.image_size, "width": case.width},
+            "data": {"train": {"kind": "synthetic", "samples": CLASSES, "classes": CLASSES}},
+            "batch": {"global": samples, "virtual": case.virtual_batch, "micro": case.micro},
+            "optimizer": {"name": case.optimizer},
+            "precision": case.precision,
+            "memory": {"remat": "on" if case.remat else "off"},
+        }
+    )
+    training = build_training(config, SingleEngine(prepare_devices(1, None)[0]))
+    shape = (samples // case.virtual_batch, case.virtual_batch)
+    pixels = (*shape, case.image_size, case.image_size, 3)
+    mask = np.ones(shape, np.float32)
+    mask[-1, -1] = 0.0 if case.padded else 1.0
+    images = tf.constant(np.random.default_rng(0).integers(0, 256, pixels, np.uint8))
+    batch = Batch(images, tf.zeros(shape, tf.int32), mask, tf.constant(0), tf.zeros([0], tf.int32))
+    for number in range(2):
+        Path("/proc/self/clear_refs").write_text("5")  # the largest resident memory starts anew
+        begun = time.perf_counter()
+        outcome = training.update([batch], training.plan, key=number, rate=0.001)
+        seconds = time.perf_counter() - begun
+        assert outcome.applied
+    print(json.dumps({"peak_bytes": _largest_resident(), "seconds": seconds}))
+
+
+def _largest_resident() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise LookupError("VmHWM")
+
+
+def render(rows: Sequence[Row]) -> str:
+    """The table of docs/memory.md."""
+    lines = [
+        "| px | micro batch | width | optimizer | remat | measured, MiB | estimated, MiB | error | s |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        case = row.case
+        steps = f" × {case.micro_steps}" if case.micro_steps > 1 else ""
+        virtual = f" (virtual {case.virtual})" if case.virtual else ""
+        lines.append(
+            f"| {case.image_size} | {case.micro}{steps}{virtual} | {case.width:g} | {case.optimizer} "
+            f"| {'on' if case.remat else 'off'} | {row.measured_bytes / MIB:.0f} "
+            f"| {row.estimate.total_bytes / MIB:.0f} | {row.error:+.1%} | {row.seconds:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    errors = [abs(row.error) for row in rows]
+    return {
+        "cases": len(rows),
+        "largest_error": round(max(errors), 4),
+        "median_error": round(statistics.median(errors), 4),
+        "own_MiB": {
+            f"{row.case.optimizer}{', remat' * row.case.remat}": round(own_bytes(row.case.smallest) / MIB)
+            for row in rows
+            if row.case.micro_steps == 1
+        },
+        "reached": max(errors) <= TOLERANCE,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cases", type=int, default=len(CASES), help="only the first so many")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child is not None:
+        child(Case(**json.loads(args.child)))
+        return 0
+    rows = []
+    for case in CASES[: args.cases]:
+        rows.append(run_case(case))
+        print(render(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+    found = summary(rows)
+    if args.json:
+        each = [
+            {**asdict(row.case), "measured": row.measured_bytes, "estimated": row.estimate.total_bytes}
+            for row in rows
+        ]
+        print(json.dumps({**found, "rows": each}, indent=1))
+    else:
+        print(render(rows))
+        print(json.dumps(found))
+    return 0 if found["reached"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""`distxcept plan`: what a run needs in memory, before it runs. No GPU and no TensorFlow is needed for it."""
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from distxcept.cli.arguments import add_config_arguments
+
+if TYPE_CHECKING:
+    from distxcept.config.schema import Config
+    from distxcept.memory.budget import Budget
+    from distxcept.memory.estimate import EngineName
+
+EXAMPLES = """\
+examples:
+  distxcept plan configs/flowers.yaml                             for the cards of this machine, or its own memory
+  distxcept plan configs/imagenet_paper.yaml --device "RTX 3090" --world 8
+  distxcept plan configs/flowers.yaml --memory 6GiB batch.virtual=8 model.image_size=256
+  distxcept plan configs/flowers.yaml --device T4 --json
+
+Nothing in the table changes the result of the training; it changes what fits and how fast it is.
+exit codes: 0 there is a plan that fits · 2 usage or config · 4 nothing fits; the ways out are shown
+"""
+
+
+def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
+    summary = "what a run needs in memory, what fits, and which plan is the fastest"
+    parser = subparsers.add_parser(
+        "plan",
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=EXAMPLES,
+        parents=[common],
+    )
+    add_config_arguments(parser)
+    device = parser.add_mutually_exclusive_group()
+    device.add_argument("--memory", metavar="SIZE", help="memory of one GPU, like 16GiB")
+    device.add_argument("--device", metavar="NAME", help='a card by its name, like "RTX 3090" or T4')
+    parser.add_argument("--world", type=_positive, metavar="N", help="replicas of the whole job")
+    parser.add_argument("--json", action="store_true", help="the plan as JSON on stdout")
+    parser.set_defaults(run=run)
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of replicas")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from distxcept.config.load import load_config
+    from distxcept.data.host import usable_cores
+    from distxcept.data.peek import peek
+    from distxcept.errors import DoesNotFitError
+    from distxcept.memory.planning import make_plan
+    from distxcept.report.memory_plan import as_json, reason, show, show_ways
+
+    config = load_config(args.config, args.overrides)
+    budget, replicas, engine = _target(config, args)
+    plan = make_plan(
+        config, budget, peek(config.data.train), replicas=replicas, engine=engine, threads=usable_cores()
+    )
+    if args.json:
+        print(json.dumps(as_json(plan), indent=1, ensure_ascii=False))
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        show(plan, console)
+        show_ways(plan, console)
+    if plan.chosen is None:
+        raise DoesNotFitError(reason(plan))
+    return 0
+
+
+def _target(config: "Config", args: argparse.Namespace) -> "tuple[Budget, int, EngineName]":
+    """The device to plan for, the number of replicas, and the engine that joins them."""
+    from distxcept.config.size import parse_size, show_size
+    from distxcept.data.host import free_memory
+    from distxcept.errors import ConfigError
+    from distxcept.memory.budget import fullest_card_budget, gpu_budget, host_budget
+    from distxcept.memory.devices import find_card
+    from distxcept.memory.nvml import NvmlUnavailable, read_gpus
+
+    if args.memory is not None:
+        try:
+            memory_bytes = parse_size(args.memory)
+        except ValueError as error:
+            raise ConfigError(f"--memory: {error}") from None
+        engine, replicas = _engine(config, args.world, cards=1)
+        return (
+            gpu_budget(f"a GPU of {show_size(memory_bytes)}", memory_bytes, config.memory),
+            replicas,
+            engine,
+        )
+    if args.device is not None:
+        card = find_card(args.device)
+        engine, replicas = _engine(config, args.world, cards=1)
+        text = f"{card.name} ({show_size(card.memory_bytes)}, from the table of cards)"
+        return gpu_budget(text, card.memory_bytes, config.memory), replicas, engine
+    gpus = read_gpus()
+    cards = [] if isinstance(gpus, NvmlUnavailable) else [gpu for gpu in gpus if gpu.problem is None]
+    engine, replicas = _engine(config, args.world, cards=len(cards))
+    budget = fullest_card_budget(cards, config.memory)
+    if budget is None:
+        budget = host_budget(free_memory(), replicas, 1 if engine == "mirrored" else replicas, config.memory)
+    return budget, replicas, engine
+
+
+def _engine(config: "Config", world: int | None, cards: int) -> "tuple[EngineName, int]":
+    from distxcept.errors import ConfigError
+
+    devices = config.engine.devices
+    local = max(1, cards) if devices == "auto" else devices if isinstance(devices, int) else len(devices)
+    name = config.engine.name
+    if name == "auto":
+        name = "horovod" if world is not None and world > 1 else "mirrored" if local > 1 else "single"
+    if name == "single" and (world or 1) > 1:
+        raise ConfigError(
+            f"--world is {world}, but engine.name is single, which has one replica; use engine.name=auto"
+        )
+    replicas = world or (1 if name == "single" else local)
+    return name, replicas

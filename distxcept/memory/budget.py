@@ -1,0 +1,65 @@
+"""How much of a device tensors may take: what there is, less what others, the reserve and TensorFlow itself hold."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distxcept.config.schema import MemorySection
+from distxcept.config.size import parse_size, show_size
+from distxcept.memory.estimate import Device
+from distxcept.memory.nvml import GpuState
+
+CPU_OWN_BYTES = 740 * 2**20
+"""Interpreter, TensorFlow and the traced graph of the update: measured by benchmarks/memory.py."""
+GPU_OWN_BYTES = 600 * 2**20
+"""CUDA context, cuDNN and cuBLAS, outside of TensorFlow's allocator. An assumption: no GPU was at hand to measure."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    device: Device
+    name: str
+    """What is planned for, in words."""
+    memory_bytes: int
+    """What one replica could have at most."""
+    own_bytes: int
+    """TensorFlow's own part of it."""
+    reserve_bytes: int
+    limit_bytes: int | None = None
+
+    @property
+    def tensor_bytes(self) -> int:
+        """What is left for the update."""
+        left = self.memory_bytes - self.own_bytes - self.reserve_bytes
+        if self.limit_bytes is None:
+            return max(0, left)
+        # On a GPU the limit is that of TensorFlow's allocator; on the host it is that of the whole process.
+        limit = self.limit_bytes - (self.own_bytes if self.device == "cpu" else 0)
+        return max(0, min(left, limit))
+
+
+def gpu_budget(name: str, memory_bytes: int, memory: MemorySection) -> Budget:
+    return Budget("gpu", name, memory_bytes, GPU_OWN_BYTES, parse_size(memory.reserve), _limit(memory))
+
+
+def fullest_card_budget(gpus: Sequence[GpuState], memory: MemorySection) -> Budget | None:
+    """All replicas run the same plan, so that the card with the least free memory decides; None if none tells."""
+    usable = [gpu for gpu in gpus if gpu.memory_free_bytes is not None]
+    if not usable:
+        return None
+    gpu = min(usable, key=lambda gpu: gpu.memory_free_bytes or 0)
+    free, total = gpu.memory_free_bytes or 0, gpu.memory_total_bytes or 0
+    which = f"GPU {gpu.index}" if len(gpus) == 1 else f"GPU {gpu.index} of {len(gpus)}, the fullest,"
+    text = f"{which} {gpu.name}: {show_size(free)} of {show_size(total)} free"
+    return gpu_budget(text, free, memory)
+
+
+def host_budget(free_bytes: int, replicas: int, processes: int, memory: MemorySection) -> Budget:
+    """The host as a device: its free memory is shared by the replicas that run there."""
+    each = free_bytes // replicas
+    own = CPU_OWN_BYTES * processes // replicas
+    shared = f", shared by {replicas} replicas" if replicas > 1 else ""
+    return Budget("cpu", f"this host: {show_size(free_bytes)} free{shared}", each, own, 0, _limit(memory))
+
+
+def _limit(memory: MemorySection) -> int | None:
+    return None if memory.limit is None else parse_size(memory.limit)

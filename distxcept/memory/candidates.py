@@ -1,0 +1,109 @@
+"""The plans from which one is chosen: micro batch × rematerialisation. None of them changes the update."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from distxcept.batching import BatchPlan
+from distxcept.config.schema import Config
+from distxcept.memory.estimate import Device, EngineName, Estimate, Work, estimate
+from distxcept.model.layout import Layout
+
+# Measured on CPU (benchmarks/memory.py): what a micro step costs beside its samples, and what running each block twice
+# costs. On a GPU both may differ; the probe measures them there.
+STEP_COST_SAMPLES = 0.5
+REMAT_COST = 0.4
+
+HOST_UPDATES = 3
+"""Updates whose samples a host holds: the one that runs and two that are read ahead."""
+
+
+class Option(Protocol):
+    """What the choice needs to know, estimated or measured."""
+
+    @property
+    def needed_bytes(self) -> int: ...
+
+    @property
+    def relative_seconds(self) -> float: ...
+
+
+Chosen = TypeVar("Chosen", bound=Option)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    micro_batch: int
+    remat: bool
+    micro_steps: int
+    """Of the busiest replica."""
+    estimate: Estimate
+    relative_seconds: float
+    """Of one update, in units of the time of one sample."""
+
+    @property
+    def needed_bytes(self) -> int:
+        return self.estimate.total_bytes
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Where a config is planned for."""
+
+    layout: Layout
+    device: Device
+    engine: EngineName
+    masked: bool
+    """Updates with padding are to be expected."""
+    threads: int = 1
+
+
+def choose(options: Sequence[Chosen], budget_bytes: int) -> Chosen | None:
+    """The fastest that fits; of equally fast ones the smaller. None if nothing fits."""
+    fitting = [option for option in options if option.needed_bytes <= budget_bytes]
+    return min(fitting, key=lambda option: (option.relative_seconds, option.needed_bytes), default=None)
+
+
+def candidates(config: Config, plan: BatchPlan, situation: Situation) -> list[Candidate]:
+    """Every micro batch that saves a micro step, without and with rematerialisation, largest first.
+
+    A micro batch or `memory.remat` that the config fixes is the only one.
+    """
+    remats = {"auto": (False, True), "on": (True,), "off": (False,)}[config.memory.remat]
+    micros = micro_batches(plan) if config.batch.micro == "auto" else [plan.micro_batch]
+    return [
+        _candidate(config, plan.with_micro(micro), remat, situation) for remat in remats for micro in micros
+    ]
+
+
+def micro_batches(plan: BatchPlan) -> list[int]:
+    """Of each possible number of micro steps the smallest micro batch, in samples, largest first."""
+    if plan.lanes is not None:
+        return [plan.virtual_batch]
+    most = max(len(block) for block in plan.blocks(plan.virtual_per_update))
+    return sorted({-(-most // steps) * plan.virtual_batch for steps in range(1, most + 1)}, reverse=True)
+
+
+def _candidate(config: Config, plan: BatchPlan, remat: bool, situation: Situation) -> Candidate:
+    blocks = plan.blocks(plan.virtual_per_update)
+    samples = max(len(block) for block in blocks) * plan.virtual_batch
+    work = Work(
+        layout=situation.layout,
+        image_size=config.model.image_size,
+        micro_batch=min(plan.micro_batch, samples),
+        virtual_batch=plan.virtual_batch,
+        micro_steps=plan.max_micro_steps,
+        precision=config.precision,
+        optimizer=config.optimizer,
+        freeze=config.model.freeze,
+        remat=remat,
+        masked=situation.masked,
+        engine=situation.engine,
+        lanes=None if plan.lanes is None else plan.lanes // plan.replicas,
+        device=situation.device,
+        threads=situation.threads,
+        updates_in_memory=HOST_UPDATES,
+        samples_per_update=samples,
+    )
+    seconds = (samples + STEP_COST_SAMPLES * plan.max_micro_steps) * (1 + REMAT_COST * remat)
+    return Candidate(plan.micro_batch, remat, plan.max_micro_steps, estimate(work), seconds)

@@ -1,0 +1,182 @@
+"""`distxcept plan`: exit codes, what it prints, and that it stays instant."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distxcept.cli.main import main
+from distxcept.memory import nvml
+from distxcept.memory.nvml import GpuState, NvmlUnavailable
+
+CONFIG = """\
+data: {train: {kind: folder, path: nowhere/train}}
+batch: {global: 64, virtual: 16}
+"""
+GIB = 2**30
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def no_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "read_gpus", lambda: NvmlUnavailable("no_library", "none here"))
+
+
+def plan(capsys, *argv: str, code: int = 0) -> dict:
+    assert main(["plan", *argv, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_plan_that_fits(config, capsys):
+    assert main(["plan", config, "--device", "RTX 3090"]) == 0
+    out = capsys.readouterr().out
+    assert "RTX 3090 (24.0 GiB, from the table of cards)" in out
+    assert "global 64 = 1 replica × 64 samples, in 1 micro step of up to 64; batch norm over 16" in out
+    assert "assumed: 1000 classes" in out
+    assert "chosen" in out and "the fastest plan fits" in out
+    assert "activations" in out and "█" in out
+    assert max(map(len, out.splitlines())) < 200
+
+
+def test_nothing_fits(config, capsys):
+    assert main(["plan", config, "--memory", "1.5GiB"]) == 4
+    captured = capsys.readouterr()
+    assert captured.err.startswith("distxcept plan: nothing fits: ")
+    assert len(captured.err.splitlines()) == 1
+    assert "ways out:" in captured.out
+    for key in ("batch.virtual=", "precision=mixed_float16", "model.image_size="):
+        assert key in captured.out
+    assert "more devices alone do not help" in captured.out
+
+
+def test_json_of_a_plan(config, capsys):
+    found = plan(capsys, config, "--device", "2080 Ti", "model.classes=5")
+    assert set(found) == {
+        "device",
+        "batch",
+        "model",
+        "assumptions",
+        "candidates",
+        "chosen",
+        "reason",
+        "ways_out",
+    }
+    assert found["device"]["kind"] == "gpu" and found["device"]["memory_bytes"] == 11 * GIB
+    assert found["assumptions"] == [] and found["ways_out"] == []
+    assert found["model"]["classes"] == 5
+    (chosen,) = [one for one in found["candidates"] if one["chosen"]]
+    assert {key: chosen[key] for key in ("micro_batch", "remat")} == found["chosen"]
+    for one in found["candidates"]:
+        assert sum(one["bytes"].values()) == one["total_bytes"]
+        assert one["fits"] == (one["total_bytes"] <= found["device"]["usable_bytes"])
+    assert max(one["relative_speed"] for one in found["candidates"]) == 1.0
+
+
+def test_json_when_nothing_fits(config, capsys):
+    found = plan(capsys, config, "--memory", "1GiB", "memory.remat=off", code=4)
+    assert found["chosen"] is None
+    assert found["ways_out"][0] == {
+        "settings": {"memory.remat": "auto"},
+        "changes": None,
+        "total_bytes": found["ways_out"][0]["total_bytes"],
+        "saved_bytes": found["ways_out"][0]["saved_bytes"],
+        "fits": False,
+    }
+    assert found["ways_out"][0]["saved_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "replicas", "micro"),
+    [
+        ([], 1, 64),
+        (["--world", "4"], 4, 16),
+        (["--world", "3"], 3, 32),
+        (["--world", "64"], 64, 16),
+        (["engine.devices=2"], 2, 32),
+        (["engine.name=single", "--world", "1"], 1, 64),
+    ],
+)
+def test_replicas_share_the_batch(config, capsys, arguments, replicas, micro):
+    found = plan(capsys, config, "--device", "H100", *arguments)
+    assert found["batch"]["replicas"] == replicas
+    assert found["chosen"] == {"micro_batch": micro, "remat": False}
+
+
+def test_reduction_buffers_only_with_several_replicas(config, capsys):
+    small = ["--device", "T4", "model.image_size=71", "batch.global=2", "batch.virtual=1"]
+    (alone, *_), (two, *_) = (
+        plan(capsys, config, *small, *world)["candidates"] for world in ([], ["--world", "2"])
+    )
+    assert alone["bytes"]["reduction"] == 0 and two["bytes"]["reduction"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--memory", "much"], "--memory: 'much' is no size; write it like 16GiB or 500MB"),
+        (["--device", "RTX 3091"], "--device 'RTX 3091' is not in the table of cards; did you mean RTX 3090"),
+        (["--device", "T4", "--memory", "1GiB"], "not allowed with argument"),
+        (["--world", "0"], "'0' is not a number of replicas"),
+        (["--world", "2", "engine.name=single"], "--world is 2, but engine.name is single"),
+        (["batch.virtual=7"], "batch.global / batch.virtual = 64 / 7"),
+    ],
+)
+def test_wrong_usage(config, capsys, arguments, message):
+    assert main(["plan", config, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error and len(error.splitlines()) == 1
+
+
+def test_the_cards_of_this_machine(config, capsys, monkeypatch):
+    cards = [
+        GpuState(
+            index=index,
+            driver_version="550",
+            name="NVIDIA A10",
+            memory_total_bytes=24 * GIB,
+            memory_free_bytes=free * GIB,
+        )
+        for index, free in enumerate((23, 9))
+    ]
+    monkeypatch.setattr(nvml, "read_gpus", lambda: cards)
+    found = plan(capsys, config)
+    assert found["device"]["name"].startswith("GPU 1 of 2, the fullest, NVIDIA A10")
+    assert found["batch"]["replicas"] == 2
+    assert plan(capsys, config, "engine.name=single")["batch"]["replicas"] == 1
+
+
+def test_the_host_where_there_is_no_card(config, capsys):
+    found = plan(capsys, config, "model.image_size=71", "model.width=0.1", "engine.devices=2")
+    assert found["device"]["kind"] == "cpu"
+    assert "shared by 2 replicas" in found["device"]["name"]
+
+
+def test_known_data_needs_no_assumption(tmp_path, capsys):
+    path = tmp_path / "config.yaml"
+    for name in ("rose", "tulip", ".cache"):
+        (tmp_path / "flowers" / name).mkdir(parents=True)
+    path.write_text(f"data: {{train: {{kind: folder, path: {tmp_path / 'flowers'}}}}}\n")
+    found = plan(capsys, str(path), "--device", "T4")
+    assert found["model"]["classes"] == 2 and found["assumptions"] == []
+    assert found["batch"]["updates_per_epoch"] is None
+    path.write_text("data: {train: {kind: synthetic, samples: 100, classes: 7}}\n")
+    found = plan(capsys, str(path), "--device", "T4")
+    assert found["model"]["classes"] == 7 and found["batch"]["updates_per_epoch"] == 4
+
+
+def test_no_tensorflow_is_loaded(config):
+    code = (
+        "import sys; from distxcept.cli.main import main; "
+        f"code = main(['plan', {config!r}, '--device', 'T4']); "
+        "heavy = {'tensorflow', 'keras', 'horovod'} & set(sys.modules); sys.exit(str(heavy) if heavy else code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -182,7 +182,7 @@ def child(case: Case) -> None:
     for number in range(2):
         Path("/proc/self/clear_refs").write_text("5")  # the largest resident memory starts anew
         begun = time.perf_counter()
-        outcome = training.update([batch], training.plan, key=number, rate=0.001)
+        outcome = training.update([batch], training.plan, key=number, rate=0.001, remat=case.remat)
         seconds = time.perf_counter() - begun
         assert outcome.applied
     print(json.dumps({"peak_bytes": _largest_resident(), "seconds": seconds}))

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     from distxcept.data.peek import peek
     from distxcept.errors import DoesNotFitError
     from distxcept.memory.planning import make_plan
-    from distxcept.report.memory_plan import as_json, reason, show, show_ways
+    from distxcept.report.plan_table import as_json, reason, show, show_ways
 
     config = load_config(args.config, args.overrides)
     budget, replicas, engine = _target(config, args)

@@ -141,7 +141,7 @@ def _micro_step(work: Work) -> Bytes:
         )
         return micro_step_peak(work.layout, given)
 
-    if work.precision == "float64":  # the fused kernel does not know it
+    if work.precision == "float64" or work.lanes is not None:  # then the fused kernel is never used
         return of(masked=True)
     return max([of(masked=False), *([of(masked=True)] if work.masked else [])], key=Counter.total)
 

@@ -18,7 +18,7 @@ SAFETY = 0.05
 
 
 @dataclass(frozen=True)
-class MemoryPlan:
+class Proposal:
     config: Config
     budget: Budget
     batches: BatchPlan
@@ -43,7 +43,7 @@ class MemoryPlan:
 
 def make_plan(
     config: Config, budget: Budget, known: Glimpse, *, replicas: int, engine: EngineName, threads: int = 1
-) -> MemoryPlan:
+) -> Proposal:
     assumptions = []
     classes = config.model.classes
     if classes == "auto":
@@ -81,6 +81,6 @@ def make_plan(
             config, lambda changed: min(all_of(changed), key=lambda one: one.needed_bytes), usable
         )
     batches = batches_of(config) if chosen is None else batches_of(config).with_micro(chosen.micro_batch)
-    return MemoryPlan(
+    return Proposal(
         config, budget, batches, layout, found, chosen, ways, assumptions, known.samples is not None
     )

@@ -10,7 +10,7 @@ from distxcept.config.size import show_size
 from distxcept.memory.candidates import Candidate
 from distxcept.memory.estimate import KINDS
 from distxcept.memory.liveness import Kind
-from distxcept.memory.planning import SAFETY, MemoryPlan
+from distxcept.memory.planning import SAFETY, Proposal
 
 BAR_WIDTH = 50
 COLOURS: dict[Kind, str] = {
@@ -26,7 +26,7 @@ COLOURS: dict[Kind, str] = {
 }
 
 
-def as_json(plan: MemoryPlan) -> dict[str, Any]:
+def as_json(plan: Proposal) -> dict[str, Any]:
     """Fields are public."""
     budget, config = plan.budget, plan.config
     return {
@@ -86,7 +86,7 @@ def as_json(plan: MemoryPlan) -> dict[str, Any]:
     }
 
 
-def reason(plan: MemoryPlan) -> str:
+def reason(plan: Proposal) -> str:
     """Why this one, in a sentence."""
     chosen, usable = plan.chosen, show_size(plan.usable_bytes)
     if chosen is None:
@@ -100,7 +100,7 @@ def reason(plan: MemoryPlan) -> str:
     return f"the fastest plan that fits into the usable {usable}; the fastest of all needs {missing}"
 
 
-def show(plan: MemoryPlan, console: Console) -> None:
+def show(plan: Proposal, console: Console) -> None:
     parameters = sum(p.elements for p in plan.layout.parameters if not p.moving)
     model = plan.config.model
     console.print(
@@ -118,7 +118,7 @@ def show(plan: MemoryPlan, console: Console) -> None:
     _show_bars(plan, shown, console)
 
 
-def _device_line(plan: MemoryPlan) -> str:
+def _device_line(plan: Proposal) -> str:
     budget = plan.budget
     parts = [f"{show_size(budget.own_bytes)} for TensorFlow{' and CUDA' * (budget.device == 'gpu')} itself"]
     if budget.reserve_bytes:
@@ -138,7 +138,7 @@ COLUMNS: dict[str, tuple[Kind, ...]] = {
 }
 
 
-def _table(plan: MemoryPlan) -> Table:
+def _table(plan: Proposal) -> Table:
     """Sizes in MiB without their unit: with it the table would not fit on a narrow screen."""
     table = Table(box=None, pad_edge=False, collapse_padding=True, padding=(0, 1), header_style="bold")
     rows = [_table_row(plan, one) for one in shown_candidates(plan)]
@@ -152,7 +152,7 @@ def _table(plan: MemoryPlan) -> Table:
     return table
 
 
-def _table_row(plan: MemoryPlan, one: Candidate) -> dict[str, str]:
+def _table_row(plan: Proposal, one: Candidate) -> dict[str, str]:
     def mib(size: int) -> str:
         return f"{size / 2**20:.0f}"
 
@@ -170,7 +170,7 @@ def _table_row(plan: MemoryPlan, one: Candidate) -> dict[str, str]:
     }
 
 
-def shown_candidates(plan: MemoryPlan) -> list[Candidate]:
+def shown_candidates(plan: Proposal) -> list[Candidate]:
     """With many micro batches: halvings, what is chosen, and its larger neighbours, which just do not fit."""
     shown = []
     for remat in (False, True):
@@ -185,7 +185,7 @@ def shown_candidates(plan: MemoryPlan) -> list[Candidate]:
     return shown
 
 
-def _show_bars(plan: MemoryPlan, candidate: Candidate, console: Console) -> None:
+def _show_bars(plan: Proposal, candidate: Candidate, console: Console) -> None:
     """Where the memory goes: one bar for each kind, all on the scale of the device."""
     budget = plan.budget
     remat = ", rematerialised" if candidate.remat else ""
@@ -208,7 +208,7 @@ def _bar(part: float) -> str:
     return "█" * (eighths // 8) + ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8] or "▏"
 
 
-def show_ways(plan: MemoryPlan, console: Console) -> None:
+def show_ways(plan: Proposal, console: Console) -> None:
     if not plan.ways:
         return
     console.print("\nways out:", style="bold")

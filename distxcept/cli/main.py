@@ -13,7 +13,17 @@ from distxcept.errors import DistxceptError
 
 # One module of this package a command, in the order in which `--help` lists them. Each has
 # `add_parser(subparsers, common)` and `run(args) -> int`, and imports heavy modules inside `run` only.
-COMMANDS: tuple[str, ...] = ("train", "evaluate", "plan", "launch", "submit", "config", "pack", "data", "doctor")
+COMMANDS: tuple[str, ...] = (
+    "train",
+    "evaluate",
+    "plan",
+    "launch",
+    "submit",
+    "config",
+    "pack",
+    "data",
+    "doctor",
+)
 
 EPILOG = """\
 first steps:

@@ -62,6 +62,7 @@ def choose_ranks(wishes: Wishes, program: Program, environ: Mapping[str, str]) -
         launcher=launcher,
         as_root=os.geteuid() == 0,
         remote=remote and not allocation,
+        one_host=not remote,
         interface=interface or (None if remote else loopback()),
         network=network_towards(elsewhere) if remote and not interface else None,
         names=tuple(sorted({*names, *(setting.name for setting in our_settings), LAUNCHER_VARIABLE})),

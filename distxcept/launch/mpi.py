@@ -24,6 +24,8 @@ class Wiring:
     as_root: bool = False
     remote: bool = False
     """Some rank is on another host."""
+    one_host: bool = False
+    """All ranks are on this one."""
     interface: str | None = None
     """The interface that was asked for, or loopback where all ranks are here."""
     network: str | None = None
@@ -57,8 +59,10 @@ def _open_mpi(wiring: Wiring, hosts: Sequence[Host]) -> list[str]:
     arguments = [wiring.launcher or "mpirun", *(["--allow-run-as-root"] if wiring.as_root else [])]
     arguments += ["-np", str(total_slots(hosts)), "--host", ",".join(map(str, hosts))]
     arguments += ["--bind-to", "none", "--map-by", "slot"]
-    # Reductions of GPU ranks go through NCCL; MPI's InfiniBand layer is deprecated and not safe with forks.
-    arguments += ["--mca", "btl", "^openib"]
+    # On one host through shared memory: the ranks then open no port at all. Else anything but MPI's old InfiniBand
+    # layer, which is deprecated and not safe with forks; reductions of GPU ranks go through NCCL anyway.
+    arguments += ["--mca", "btl", "self,vader" if wiring.one_host else "^openib"]
+    arguments += ["--mca", "pml", "ob1"] if wiring.one_host else []
     network = wiring.interface or wiring.network
     if network:
         arguments += ["--mca", "btl_tcp_if_include", network, "--mca", "oob_tcp_if_include", network]

@@ -88,15 +88,15 @@ class LaunchedTraining:
     def kill(self, rank: int) -> None:
         self.ranks()[rank].send_signal(signal.SIGKILL)
 
-    def listeners(self) -> list[tuple[str, int]]:
-        """Addresses on which any process of the job listens."""
+    def listeners(self) -> list[tuple[str, str, int]]:
+        """(program, address, port) of everything on which a process of the job listens."""
         self.look()
         found = set()
         for process in self.seen.values():
             with contextlib.suppress(psutil.Error):
                 for connection in process.net_connections(kind="inet"):
                     if connection.status == psutil.CONN_LISTEN:
-                        found.add((connection.laddr.ip, connection.laddr.port))
+                        found.add((process.name(), connection.laddr.ip, connection.laddr.port))
         return sorted(found)
 
     def finish(self) -> tuple[int, str]:

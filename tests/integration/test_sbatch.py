@@ -153,3 +153,74 @@ def test_scancel_saves_and_does_not_come_back(jobs: Jobs) -> None:
     checkpoints = jobs.folder / "runs" / "cfg" / "checkpoints"
     jobs.slurm.wait("the snapshot", lambda: any(checkpoints.glob("update-0000000[34]")), timeout_seconds=20)
     assert len(jobs.updates()) <= 4
+
+
+# -- full counts ------------------------------------------------------------------------------------------
+
+
+def time_limit(jobs: Jobs, job: int) -> None:
+    """Nothing to do: SLURM warns half a minute before the end of the one minute that the job has."""
+    jobs.slurm.wait(
+        "the warning",
+        lambda: "time is up" in jobs.output() or jobs.slurm.job_state(job) != "RUNNING",
+        timeout_seconds=PATIENCE_SECONDS,
+    )
+
+
+def restart_daemon(slurm: SlurmCluster, *command: str) -> None:
+    (daemon,) = (daemon for daemon in slurm.daemons if daemon.args == command)
+    slurm.daemons.remove(daemon)
+    daemon.kill()
+    daemon.wait()
+    slurm._start(*command)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("script", ["single.sbatch", "train.sbatch"])
+@pytest.mark.parametrize("event", [time_limit, preempt, requeue])
+def test_three_times_each(jobs: Jobs, event, script: str, number: int) -> None:
+    options = ("--exclusive", *(("--time=1", "--signal=B:USR1@30") if event is time_limit else ()))
+    job = jobs.submit(script, "cfg.yaml", f"run.updates={UPDATES}", "run.seed=1", options=options)
+    jobs.wait_for_update(3)
+    event(jobs, job)
+    jobs.slurm.wait(
+        "the job to leave its nodes", lambda: jobs.slurm.job_state(job) != "RUNNING", PATIENCE_SECONDS
+    )
+    jobs.go()
+    state = jobs.finish(job)
+    assert state.startswith("COMPLETED"), state
+    assert [update for update, _, _ in jobs.updates()] == list(range(1, UPDATES + 1)), state
+    assert {restarts for _, restarts, _ in jobs.updates()} == {0, 1}, state
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize(
+    "daemon", [("slurmd", "-D", "-N", "node2"), ("slurmctld", "-D")], ids=["slurmd", "slurmctld"]
+)
+def test_daemons_are_restarted_under_the_job(jobs: Jobs, daemon: tuple[str, ...], number: int) -> None:
+    job = jobs.submit("train.sbatch", "cfg.yaml", f"run.updates={UPDATES}", "run.seed=1")
+    jobs.wait_for_update(3)
+    restart_daemon(jobs.slurm, *daemon)
+    jobs.slurm.wait("the cluster to answer", lambda: jobs.slurm.job_state(job) != "UNKNOWN", PATIENCE_SECONDS)
+    jobs.go()
+    state = jobs.finish(job)
+    assert state.startswith("COMPLETED"), state
+    assert jobs.updates() == [(update, 0, 2) for update in range(1, UPDATES + 1)], state
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(3))
+def test_a_task_of_an_array_is_requeued_alone(jobs: Jobs, number: int) -> None:
+    line = f"run.name=cfg run.updates={UPDATES} run.seed=1\n"
+    (jobs.folder / "sweep.txt").write_text(f"run.updates=5\n{line}")
+    job = jobs.submit("array.sbatch", "cfg.yaml", "sweep.txt", options=("--array=1-2",))
+    jobs.wait_for_update(3)
+    assert jobs.slurm.run(["scancel", "--batch", "--signal=USR1", f"{job}_2"]).returncode == 0
+    jobs.slurm.wait("the requeue", lambda: "back into the queue" in jobs.output(), PATIENCE_SECONDS)
+    jobs.go()
+    jobs.slurm.wait("all updates", lambda: len(jobs.updates()) >= UPDATES, PATIENCE_SECONDS)
+    assert [update for update, _, _ in jobs.updates()] == list(range(1, UPDATES + 1)), jobs.output()
+    assert {restarts for _, restarts, _ in jobs.updates()} == {0, 1}
+    assert [update for update, _, _ in jobs.updates("cfg-1")] == list(range(1, 6))

@@ -29,9 +29,9 @@ PROGRAM = Program(run_folder=Path("/runs/x"), config="cfg.yaml", overrides=("run
             "--mca plm_rsh_args|-o BatchMode=yes -o ConnectTimeout=10| -x PATH -x TF_X run",
         ),
         (
-            Wiring(via="mpirun", as_root=True, interface="lo", extra=("--report-bindings",)),
-            "mpirun --allow-run-as-root -np 3 --host a:2,b:1 --bind-to none --map-by slot --mca btl ^openib "
-            "--mca btl_tcp_if_include lo --mca oob_tcp_if_include lo --report-bindings run",
+            Wiring(via="mpirun", as_root=True, one_host=True, interface="lo", extra=("--report-bindings",)),
+            "mpirun --allow-run-as-root -np 3 --host a:2,b:1 --bind-to none --map-by slot --mca btl self,vader "
+            "--mca pml ob1 --mca btl_tcp_if_include lo --mca oob_tcp_if_include lo --report-bindings run",
         ),
         (
             Wiring(via="mpich", interface="ib0", names=("PATH", "TF_X")),

@@ -1,0 +1,86 @@
+"""`distxcept submit` with a real training on a real two-node SLURM."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from launched_training import CONFIG, LaunchedTraining, difference
+from launchers import RANK_ENVIRON, skip_without
+from safetensors.numpy import load_file
+from slurm_cluster import SlurmCluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.mpi]
+
+SECRET = "marker-51be-secret"
+
+
+def submit(slurm: SlurmCluster, folder: Path, name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    skip_without("horovod", "mpi4py", "mpirun")
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    command = [
+        sys.executable,
+        "-m",
+        "distxcept.cli.main",
+        "submit",
+        "config.yaml",
+        "--time=30",
+        "--follow",
+        *options,
+    ]
+    return slurm.run(
+        [*command, f"run.dir={folder}", f"run.name={name}"],
+        timeout_seconds=600,
+        extra_environ={**RANK_ENVIRON, "MY_TOKEN": SECRET},
+        cwd=folder,
+    )
+
+
+def test_two_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
+    done = submit(slurm, tmp_path, "two", "--nodes=2")
+    assert done.returncode == 0, done.stderr
+    number = int(done.stdout)
+    assert f"submitted job {number}" in done.stderr
+    assert "engine horovod" in done.stderr, "--follow shows what the job writes"
+    assert "COMPLETED" in done.stderr
+    lines = (tmp_path / "two" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["update"] for line in lines] == list(range(1, CONFIG["run"]["updates"] + 1))
+    written = [path for path in (tmp_path / "two").rglob("*") if path.is_file()]
+    assert {path.name for path in written} >= {
+        "job.sbatch",
+        f"slurm-{number}.out",
+        "rank-0.log",
+        "rank-1.log",
+    }
+    assert [path for path in written if SECRET.encode() in path.read_bytes()] == []
+
+
+def test_refused_before_the_queue_does(slurm: SlurmCluster, tmp_path: Path) -> None:
+    for options, words in (
+        (["--gpus-per-node=4"], "no node of any partition has more than 0 GPUs"),
+        (["--nodes=5"], "has only 2 nodes"),
+        (["--partition=gpu"], "no partition gpu; there are high, low"),
+        (["--cpus-per-rank=64"], "no node of any partition has more than 2"),
+    ):
+        done = submit(slurm, tmp_path, "refused", *options)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert words in done.stderr
+    assert slurm.run(["squeue", "--noheader"]).stdout == ""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("ranks_per_node", [1, 2])
+def test_weights_are_those_of_a_single_device(
+    slurm: SlurmCluster, tmp_path: Path, ranks_per_node: int
+) -> None:
+    reference = LaunchedTraining(tmp_path, "reference", "--np=1")
+    code, output = reference.finish()
+    assert code == 0, output
+    done = submit(slurm, tmp_path, "job", "--nodes=2", f"--ranks-per-node={ranks_per_node}")
+    assert done.returncode == 0, done.stderr
+    newest = sorted((tmp_path / "job").glob("checkpoints/update-*"))[-1]
+    apart = difference(load_file(newest / "tensors.safetensors"), reference.tensors())
+    print(f"2 nodes × {ranks_per_node} ranks: weights {apart:.1e} apart")
+    assert apart < 1e-11

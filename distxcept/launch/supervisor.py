@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -28,7 +28,13 @@ from distxcept.launch.logs import log_path, log_sizes, log_tails
 from distxcept.launch.oom_kills import count_oom_kills, own_counter_files
 from distxcept.launch.tether import LAUNCHER_VARIABLE, adopt_orphans, end_children, launcher_mark
 from distxcept.launch.verdict import PERMANENT, Chances, Ending, Verdict, decide
-from distxcept.memory.memory_plan import MemoryPlan, next_smaller, read_plan_in_use, write_memory_plan
+from distxcept.memory.memory_plan import (
+    MemoryPlan,
+    next_smaller,
+    read_memory_plan,
+    read_plan_in_use,
+    write_memory_plan,
+)
 
 LONGEST_PAUSE_SECONDS = 60.0
 
@@ -142,10 +148,15 @@ class Supervisor:
         )
 
     def _smaller_plan(self) -> tuple[MemoryPlan, MemoryPlan] | None:
-        """(next plan, the one that was in use)."""
-        now = read_plan_in_use(self.run_folder)
-        plan = None if now is None else next_smaller(now, remat_allowed=self.policy.remat_allowed)
-        return None if now is None or plan is None else (plan, now.plan)
+        """(next plan, the one that was in use). Ends even with a training that does not do as it was told."""
+        now, limit = read_plan_in_use(self.run_folder), read_memory_plan(self.run_folder)
+        if now is None:
+            return None
+        if limit is not None:
+            plan = MemoryPlan(min(now.plan.micro, limit.micro), now.plan.remat or limit.remat)
+            now = replace(now, plan=plan)
+        smaller = next_smaller(now, remat_allowed=self.policy.remat_allowed)
+        return None if smaller is None else (smaller, now.plan)
 
     def _prepare_restart(self, verdict: Verdict, ending: Ending) -> float:
         self._unexplained_at = _update(ending) if verdict.unexplained else None

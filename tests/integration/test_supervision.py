@@ -82,8 +82,10 @@ def test_attempts_and_exit_code(tmp_path, steps, code, number):
     assert [event["action"] for event in events[:-1]] == ["restart"] * (number - 1)
 
 
-def test_a_process_that_dies_for_memory_gets_smaller_plans_until_none_is_left(tmp_path):
-    code, _, stderr = finish(start(tmp_path, "bad_alloc", restarts=1))
+@pytest.mark.parametrize("step", ["bad_alloc", "stubborn"])
+def test_a_process_that_dies_for_memory_gets_smaller_plans_until_none_is_left(tmp_path, step):
+    """Even if it does not obey: `stubborn` takes the largest plan every time."""
+    code, _, stderr = finish(start(tmp_path, step, restarts=1))
     assert code == 4, stderr
     assert "going on with micro batch 8\n" in stderr
     assert "no smaller memory plan" in stderr

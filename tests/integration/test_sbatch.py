@@ -4,6 +4,7 @@ The launcher is real, the training is played by programs/stub_training.py; test_
 """
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -168,9 +169,12 @@ def time_limit(jobs: Jobs, job: int) -> None:
 
 
 def restart_daemon(slurm: SlurmCluster, *command: str) -> None:
+    """slurmd is killed. The controller is restarted as an administrator does it, which saves its state: killed in the
+    first seconds of a job it would forget that it has started it.
+    """
     (daemon,) = (daemon for daemon in slurm.daemons if daemon.args == command)
     slurm.daemons.remove(daemon)
-    daemon.kill()
+    daemon.send_signal(signal.SIGKILL if command[0] == "slurmd" else signal.SIGTERM)
     daemon.wait()
     slurm._start(*command)
 

@@ -5,24 +5,35 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import IO
 
 
+@dataclass(frozen=True)
+class Aside:
+    chatter: IO[bytes]
+    """What was written to stderr meanwhile."""
+    stderr_descriptor: int
+    """The user's."""
+
+    def tell(self, message: str) -> None:
+        """A line for the user, now."""
+        os.write(self.stderr_descriptor, f"{message}\n".encode())
+
+
 @contextmanager
-def chatter_aside(verbose: bool) -> Iterator[IO[bytes]]:
-    """While entered, what C++ code writes to stderr goes to the file that is handed out; with `verbose` it stays.
+def chatter_aside(verbose: bool) -> Iterator[Aside]:
+    """While entered, what C++ code writes to stderr goes to a file that is handed out; with `verbose` it stays.
 
     Python's own errors are raised as ever, so nothing that the user has to know is hidden.
     """
-    with tempfile.TemporaryFile() as aside:
-        if verbose:
-            yield aside
-            return
+    with tempfile.TemporaryFile() as file:
         sys.stderr.flush()
         stderr = os.dup(2)
-        os.dup2(aside.fileno(), 2)
+        if not verbose:
+            os.dup2(file.fileno(), 2)
         try:
-            yield aside
+            yield Aside(file, stderr)
         finally:
             sys.stderr.flush()
             os.dup2(stderr, 2)

@@ -60,17 +60,21 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
     from distxcept.cli.attendance import Attendance
     from distxcept.cli.startup import chatter_aside
 
-    with chatter_aside(args.verbose) as chatter:
+    with chatter_aside(args.verbose) as aside:
+        from distxcept.config.size import parse_size
         from distxcept.engines import create_engine
+        from distxcept.memory.limit import limit_process
+        from distxcept.memory.memory_plan import read_memory_plan
         from distxcept.report.console import Terminal
         from distxcept.report.run_folder import RunFiles, add_to_log, make_run_folder, write_start_files
         from distxcept.training.build import build_training
         from distxcept.training.events import Observers
         from distxcept.training.loop import Loop
 
-        engine = create_engine(config.engine, placement)
+        limit = None if config.memory.limit is None else parse_size(config.memory.limit)
+        engine = create_engine(config.engine, placement, gpu_limit_bytes=limit)
         folder = make_run_folder(config)
-        add_to_log(folder, engine.rank, chatter)
+        add_to_log(folder, engine.rank, aside.chatter)
     terminal = Terminal(
         f"distxcept · {config.run.name}", quiet=args.quiet or not engine.is_chief, verbose=args.verbose
     )
@@ -78,9 +82,16 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
         terminal.happened("notice", placement.notice)
     files = RunFiles(folder, lambda message: terminal.happened("warning", message))
     with Attendance(engine, folder, config, signals) as attendance:
-        with chatter_aside(args.verbose) as chatter:
-            training = build_training(config, engine)
-            add_to_log(folder, engine.rank, chatter)
+        with chatter_aside(args.verbose) as aside:
+            training = build_training(
+                config,
+                engine,
+                at_most=read_memory_plan(folder),
+                notice=lambda message: None if terminal.console.quiet else aside.tell(message),
+            )
+            add_to_log(folder, engine.rank, aside.chatter)
+        if limit is not None and engine.devices()[0].startswith("CPU"):
+            limit_process(limit * len(engine.local_replicas))
         if engine.is_chief:
             write_start_files(folder, config, training.plan, engine.devices(), remat=training.remat)
         loop = Loop(

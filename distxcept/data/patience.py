@@ -3,6 +3,7 @@
 import errno
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from distxcept.data.sources.base import BadSample, Sample
 
@@ -16,6 +17,9 @@ _TRANSIENT = frozenset(
     }
 )
 RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
+
+
+T = TypeVar("T")
 
 
 def read_patiently(
@@ -32,6 +36,25 @@ def read_patiently(
                 raise
         sleep(pause)
     return read()
+
+
+def outlast_want_of_memory(
+    work: Callable[[], T],
+    pauses: Sequence[float] = RETRY_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Tries again: what a step of the training takes of a scarce memory it gives back when it ends."""
+    for pause in pauses:
+        try:
+            return work()
+        except MemoryError:
+            sleep(pause)
+    return work()
+
+
+def lacked_memory(error: Exception) -> bool:
+    """Whether it says nothing about the sample; TensorFlow's own error is known by its name, it is not needed here."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
 
 
 def reason_of(error: Exception) -> str:

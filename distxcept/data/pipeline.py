@@ -25,7 +25,7 @@ from distxcept.data.cache import Cache
 from distxcept.data.decode import TOGETHER, aligned_empty
 from distxcept.data.host import updates_ahead, usable_cores
 from distxcept.data.order import PADDING, update_indices
-from distxcept.data.patience import reason_of
+from distxcept.data.patience import lacked_memory, outlast_want_of_memory, reason_of
 from distxcept.data.pool import MOST_PER_CORE, Workers, threads_wanted
 from distxcept.data.reader import MAX_PIXELS, Reader
 from distxcept.data.sources.base import Source
@@ -218,7 +218,9 @@ class Updates(Iterator[UpdateBatch]):
         begun, waited, pixels = time.perf_counter(), 0.0, 0
         bad: list[tuple[int, str]] = []
         try:
-            waited, pixels = self._read_each(pending.epoch, slots, wanted, bad)
+            waited, pixels, bad = outlast_want_of_memory(
+                lambda: self._read_each(pending.epoch, slots, wanted)
+            )
         except BaseException as error:
             pending.error = error
         with self._lock:
@@ -232,10 +234,11 @@ class Updates(Iterator[UpdateBatch]):
                 pending.ready.set()
 
     def _read_each(
-        self, epoch: int, slots: _Slots, wanted: NDArray[np.int64], bad: list[tuple[int, str]]
-    ) -> tuple[float, int]:
-        """Seconds waited for the storage, and pixels that the stored images have."""
+        self, epoch: int, slots: _Slots, wanted: NDArray[np.int64]
+    ) -> tuple[float, int, list[tuple[int, str]]]:
+        """Seconds waited for the storage, pixels that the stored images have, and what is bad, with the reason."""
         reader, waited, pixels = self._reader, 0.0, 0
+        bad: list[tuple[int, str]] = []
         images = slots.images.reshape(-1, self._image_size, self._image_size, 3)
         labels, weights, indices = (
             slots.labels.reshape(-1),
@@ -248,12 +251,14 @@ class Updates(Iterator[UpdateBatch]):
             results = reader.fill(chosen, views, [images[slot] for slot in wanted])
         for slot, result in zip(wanted, results, strict=True):
             if isinstance(result, Exception):
+                if lacked_memory(result):
+                    raise MemoryError(str(result))
                 images[slot], labels[slot], weights[slot] = 0, 0, 0.0
                 bad.append((int(indices[slot]), reason_of(result)))
             else:
                 waited += result.waited_seconds
                 pixels += result.stored_pixels
-        return waited, pixels
+        return waited, pixels, bad
 
 
 def _chunk_size(samples: int, threads: int) -> int:

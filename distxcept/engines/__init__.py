@@ -10,7 +10,9 @@ __all__ = ["Engine", "create_engine"]
 INSTALL_HOROVOD = "bash launch/build_horovod.sh, then pip install 'distxcept[horovod]'"
 
 
-def create_engine(config: EngineSection, placement: Placement) -> Engine:
+def create_engine(
+    config: EngineSection, placement: Placement, *, gpu_limit_bytes: int | None = None
+) -> Engine:
     """Eager, once a process, before anything touches a device."""
     name = _choose(config, placement) if config.name == "auto" else config.name
     if placement.is_distributed and name != "horovod":
@@ -18,7 +20,7 @@ def create_engine(config: EngineSection, placement: Placement) -> Engine:
             f"{placement.size} tasks were launched, but engine.name is {name}, which runs in one process: every task "
             "would train on its own; set engine.name=horovod (or auto), or launch one task"
         )
-    return _ENGINES[name](config, placement)
+    return _ENGINES[name](config, placement, gpu_limit_bytes)
 
 
 def _choose(config: EngineSection, placement: Placement) -> str:
@@ -32,7 +34,7 @@ def _choose(config: EngineSection, placement: Placement) -> str:
     return "mirrored" if wanted > 1 else "single"
 
 
-def _single(config: EngineSection, placement: Placement) -> Engine:
+def _single(config: EngineSection, placement: Placement, limit_bytes: int | None) -> Engine:
     from distxcept.engines.devices import prepare_devices
     from distxcept.engines.single import SingleEngine
 
@@ -44,17 +46,18 @@ def _single(config: EngineSection, placement: Placement) -> Engine:
         raise ConfigError(
             f"engine.name is single, but engine.devices is {config.devices}; use mirrored, or one device"
         )
-    return SingleEngine(prepare_devices(1 if config.devices == "auto" else config.devices, config.threads)[0])
+    devices = 1 if config.devices == "auto" else config.devices
+    return SingleEngine(prepare_devices(devices, config.threads, limit_bytes=limit_bytes)[0])
 
 
-def _mirrored(config: EngineSection, placement: Placement) -> Engine:
+def _mirrored(config: EngineSection, placement: Placement, limit_bytes: int | None) -> Engine:
     from distxcept.engines.devices import prepare_devices
     from distxcept.engines.mirrored import MirroredEngine
 
-    return MirroredEngine(prepare_devices(config.devices, config.threads))
+    return MirroredEngine(prepare_devices(config.devices, config.threads, limit_bytes=limit_bytes))
 
 
-def _horovod(config: EngineSection, placement: Placement) -> Engine:
+def _horovod(config: EngineSection, placement: Placement, limit_bytes: int | None) -> Engine:
     if placement.is_distributed and placement.wire_up is None:
         raise ConfigError(
             f"{placement.launcher} started {placement.size} tasks without MPI, so they cannot find each other; "
@@ -71,7 +74,8 @@ def _horovod(config: EngineSection, placement: Placement) -> Engine:
         ) from error
     from distxcept.engines.devices import prepare_rank_device
 
-    engine = HorovodEngine(prepare_rank_device(config, placement, local_rank), config.compression)
+    device = prepare_rank_device(config, placement, local_rank, limit_bytes=limit_bytes)
+    engine = HorovodEngine(device, config.compression)
     if engine.ranks != placement.size:
         raise ConfigError(
             f"the launcher started {placement.size} tasks, but Horovod sees {engine.ranks}: it was built with another "

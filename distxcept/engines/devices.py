@@ -14,13 +14,18 @@ def count_gpus() -> int:
     return len(tf.config.list_physical_devices("GPU"))
 
 
-def prepare_devices(devices: str | int | Sequence[str], threads: int | None) -> list[str]:
-    """Devices of a process that has the machine for itself: GPUs if there are any, else logical CPUs."""
+def prepare_devices(
+    devices: str | int | Sequence[str], threads: int | None, *, limit_bytes: int | None = None
+) -> list[str]:
+    """Devices of a process that has the machine for itself: GPUs if there are any, else logical CPUs.
+
+    `limit_bytes` is what TensorFlow may take of each GPU.
+    """
     _set_threads(threads)
     gpus = tf.config.list_physical_devices("GPU")
+    _share_gpus(gpus, limit_bytes)
     if not isinstance(devices, (str, int)):
         return _named(list(devices), len(gpus))
-    _share_gpus(gpus)
     if devices == "auto":
         devices = max(1, len(gpus))
     assert isinstance(devices, int)
@@ -34,7 +39,9 @@ def prepare_devices(devices: str | int | Sequence[str], threads: int | None) -> 
     return [f"CPU:{k}" for k in range(devices)]
 
 
-def prepare_rank_device(config: EngineSection, placement: Placement, local_rank: int) -> str:
+def prepare_rank_device(
+    config: EngineSection, placement: Placement, local_rank: int, *, limit_bytes: int | None = None
+) -> str:
     """The one device of a rank: the GPU of its local rank, else the CPU with its part of the cores."""
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
@@ -49,7 +56,7 @@ def prepare_rank_device(config: EngineSection, placement: Placement, local_rank:
             f"{len(gpus)} GPUs; launch at most one rank for each GPU"
         )
     tf.config.set_visible_devices(gpus[number], "GPU")
-    _share_gpus([gpus[number]])
+    _share_gpus([gpus[number]], limit_bytes)
     return "GPU:0"
 
 
@@ -76,9 +83,14 @@ def _split_cpu(number: int) -> None:
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * number)
 
 
-def _share_gpus(gpus: Sequence) -> None:
+def _share_gpus(gpus: Sequence, limit_bytes: int | None) -> None:
+    """Takes memory as it is needed, so that a shared card is not swallowed whole; or at most what the limit says."""
     for gpu in gpus:
-        tf.config.experimental.set_memory_growth(gpu, True)
+        if limit_bytes is None:
+            tf.config.experimental.set_memory_growth(gpu, True)
+        else:
+            limited = tf.config.LogicalDeviceConfiguration(memory_limit=limit_bytes // 2**20)
+            tf.config.set_logical_device_configuration(gpu, [limited])
 
 
 def _set_threads(threads: int | None) -> None:

@@ -195,9 +195,10 @@ def _show_bars(plan: Proposal, candidate: Candidate, console: Console) -> None:
     own = "TensorFlow itself" if budget.device == "cpu" else "TensorFlow, CUDA"
     rows = [(KINDS[kind], size, COLOURS[kind]) for kind, size in candidate.estimate.kinds.items() if size]
     rows.append((own, budget.own_bytes, "red"))
-    left = budget.memory_bytes - sum(size for _, size, _ in rows)
+    most = min(budget.memory_bytes, budget.limit_bytes or budget.memory_bytes)
+    left = most - sum(size for _, size, _ in rows)
     rows.append(("left" if left >= 0 else "missing", abs(left), "bright_black" if left >= 0 else "bold red"))
-    whole = max(budget.memory_bytes, sum(size for name, size, _ in rows if name != "missing"))
+    whole = max(most, sum(size for name, size, _ in rows if name != "missing"))
     for name, size, colour in rows:
         bar = _bar(size / whole)
         console.print(Text.assemble(f"  {name:<18}{show_size(size):>10}  ", (bar, colour)))

@@ -1,5 +1,6 @@
 """From a config and an engine to everything that a run works with."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +13,10 @@ from distxcept.data.options import pipeline_options
 from distxcept.data.sources import Source, open_sources
 from distxcept.engines import Engine
 from distxcept.errors import ConfigError, PeerLostError
+from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.model.weights import load_weights
 from distxcept.model.xception import Xception
+from distxcept.training.choose_plan import choose_plan
 from distxcept.training.evaluate import Evaluator
 from distxcept.training.objective import Objective
 from distxcept.training.update import Update
@@ -42,16 +45,25 @@ class Training:
         return run.updates if run.updates is not None else (run.epochs or 0) * self.plan.updates_per_epoch
 
 
-def build_training(config: Config, engine: Engine, *, middle_blocks: int = 8) -> Training:
+def build_training(
+    config: Config,
+    engine: Engine,
+    *,
+    middle_blocks: int = 8,
+    at_most: MemoryPlan | None = None,
+    notice: Callable[[str], None] = lambda message: None,
+) -> Training:
     """Eager. Opens the data, makes the model and its variables; nothing is traced yet.
 
+    `at_most` is the largest memory plan allowed; `notice` hears of things that take long.
     Fewer `middle_blocks` than the paper's make a shallow model that traces fast, for tests of everything around it.
     """
     train, validation = open_sources(config.data)
     data_digest = train.digest()
     _check_same_everywhere(engine, config, data_digest)
-    plan = build_plan(config, len(train), engine.replicas)
     classes = _classes(config, train)
+    plan = build_plan(config, len(train), engine.replicas)
+    plan, memory = choose_plan(config, engine, plan, classes, at_most=at_most, notice=notice)
     model = Xception(
         classes=classes,
         width=config.model.width,
@@ -73,7 +85,7 @@ def build_training(config: Config, engine: Engine, *, middle_blocks: int = 8) ->
         config,
         engine,
         plan,
-        config.memory.remat == "on",
+        memory.remat,
         train,
         validation,
         update,

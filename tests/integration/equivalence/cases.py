@@ -61,6 +61,8 @@ class Case:
     """Further config keys."""
     control: str = ""
     """A deliberate mistake, by which the comparison shows that it can fail."""
+    starved: tuple[tuple[int, int], ...] = ()
+    """(update, rank): a rank that has too little memory at its first try of an update."""
 
     @property
     def name(self) -> str:
@@ -73,13 +75,15 @@ class Case:
             f"u{self.updates}",
             *more,
             self.control,
+            *(f"starved{update}r{rank}" for update, rank in self.starved),
         ]
         return "-".join(part for part in parts if part)
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "Case":
         extra = tuple((key, value) for key, value in fields["extra"])
-        return cls(**{**fields, "features": tuple(fields["features"]), "extra": extra})
+        starved = tuple((update, rank) for update, rank in fields["starved"])
+        return cls(**{**fields, "features": tuple(fields["features"]), "extra": extra, "starved": starved})
 
     @property
     def reference(self) -> "Case":

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -37,10 +37,18 @@ class Result:
 class Results:
     """The results of these cases and of all their references, computed when the first one is asked for."""
 
-    def __init__(self, folder: Path, cases: Sequence[Case], *, optimize: bool = False):
+    def __init__(
+        self,
+        folder: Path,
+        cases: Sequence[Case],
+        *,
+        optimize: bool = False,
+        environ: Mapping[str, str] | None = None,
+    ):
         """With `optimize` float64 graphs are rewritten by TensorFlow too, as users have it; float32 always are."""
         self._folder = folder
         self._optimize = optimize
+        self._environ = [f"{name}={value}" for name, value in (environ or {}).items()]
         self._jobs: dict[str, list[Case]] = {}
         for case in dict.fromkeys([c.reference for c in cases if c.compared] + list(cases)):
             self._jobs.setdefault(PROCESS_OF.get(case.engine, case.engine), []).append(case)
@@ -70,7 +78,15 @@ class Results:
         content = {"threads": 1, "optimize": self._optimize, "cases": [asdict(case) for case in cases]}
         asked.write_text(json.dumps(content))
         launch = [*MPIRUN, "-np", job.removeprefix("horovod")] if job.startswith("horovod") else []
-        command = [*launch, sys.executable, str(PROGRAM), str(asked), str(self._folder)]
+        command = [
+            *launch,
+            "env",
+            *self._environ,
+            sys.executable,
+            str(PROGRAM),
+            str(asked),
+            str(self._folder),
+        ]
         try:
             done = run(command, timeout_seconds=60 + SECONDS_PER_CASE * len(cases))
         except AssertionError as error:

@@ -23,13 +23,15 @@ from distxcept.model import layout
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tensorflow as tf
+from starving import starving
 
 from distxcept.engines import Engine, create_engine
 from distxcept.engines.devices import prepare_devices
 from distxcept.engines.mirrored import MirroredEngine
 from distxcept.engines.single import SingleEngine
+from distxcept.report.run_folder import RunFiles
 from distxcept.training.build import build_training
-from distxcept.training.events import Observer, TrainRecord
+from distxcept.training.events import Observer, Observers, TrainRecord
 from distxcept.training.loop import Loop
 from distxcept.training.update import Update
 
@@ -37,9 +39,13 @@ from distxcept.training.update import Update
 class Log(Observer):
     def __init__(self) -> None:
         self.records: list[dict] = []
+        self.events: list[dict] = []
 
     def trained(self, record: TrainRecord) -> None:
         self.records.append(asdict(record))
+
+    def happened(self, kind: str, message: str, **details) -> None:
+        self.events.append({"kind": kind, "message": message, **details})
 
 
 class Tracings:
@@ -97,13 +103,18 @@ real_blocks = layout._blocks
 
 def run_case(case: Case, engine: Engine, folder: Path) -> None:
     short = mock.patch.object(layout, "_blocks", one_block_of_each_kind)
-    with short, Tracings() as tracings, CONTROLS[case.control](engine, case):
+    hungry = starving(dict(case.starved), engine.rank)
+    with short, hungry, Tracings() as tracings, CONTROLS[case.control](engine, case):
         training = build_training(Config.model_validate(case.config()), engine)
         log = Log()
-        Loop(training, folder / case.name, log).run()
+        observers: list[Observer] = [log]
+        if engine.is_chief:
+            (folder / case.name).mkdir(parents=True)
+            observers.append(RunFiles(folder / case.name))
+        Loop(training, folder / case.name, Observers(observers)).run()
     training.update.state.check_equal("at the end")
     if engine.is_chief:
-        result = {"records": log.records, "traces": tracings.count}
+        result = {"records": log.records, "events": log.events, "traces": tracings.count}
         (folder / case.name / "run.json").write_text(json.dumps(result))
         print("done", case.name, flush=True)
 

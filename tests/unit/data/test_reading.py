@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from distxcept.data.host import free_memory, updates_ahead
+from distxcept.data.patience import lacked_memory, outlast_want_of_memory
 from distxcept.data.pool import Workers, threads_wanted
 from distxcept.data.waiting import InputStats, advice, data_wait
 from distxcept.errors import DoesNotFitError
@@ -134,3 +135,24 @@ def test_data_wait_is_a_share():
     assert data_wait(stats(), 100.0) == 0.4
     assert data_wait(stats(), 10.0) == 1.0
     assert data_wait(stats(), 0.0) == 0.0
+
+
+def test_want_of_memory_passes_by_itself():
+    answers, slept = [MemoryError(), MemoryError(), 7], []
+
+    def work():
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert outlast_want_of_memory(work, (0.1, 0.5), slept.append) == 7
+    assert slept == [0.1, 0.5]
+    answers[:] = [MemoryError()] * 3
+    with pytest.raises(MemoryError):
+        outlast_want_of_memory(work, (0.1, 0.5), slept.append)
+
+
+def test_want_of_memory_says_nothing_about_a_sample():
+    exhausted = type("ResourceExhaustedError", (Exception,), {})
+    assert [lacked_memory(e) for e in (MemoryError(), exhausted(), OSError(), ValueError())] == [1, 1, 0, 0]

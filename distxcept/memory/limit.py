@@ -1,0 +1,31 @@
+"""`memory.limit` on a host without a GPU: the process is held to it, as a card would hold it.
+
+The kernel limits writable memory that is mapped, not memory that is used (RLIMIT_DATA); TensorFlow maps more than it
+uses before its first tensor. So what may still be mapped is what may still be used.
+"""
+
+import resource
+from pathlib import Path
+
+from distxcept.config.size import show_size
+from distxcept.errors import DoesNotFitError
+
+
+def process_bytes(field: str) -> int:
+    """A field of /proc/self/status: VmRSS is what is resident, VmHWM its peak, VmData what RLIMIT_DATA counts."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    raise LookupError(field)
+
+
+def limit_process(limit_bytes: int) -> None:
+    """From now on an allocation beyond the limit fails. Call it when TensorFlow has started its threads."""
+    used, mapped = process_bytes("VmRSS"), process_bytes("VmData")
+    if used >= limit_bytes:
+        raise DoesNotFitError(
+            f"memory.limit is {show_size(limit_bytes)}, but the process holds {show_size(used)} before its first "
+            "update, most of it TensorFlow itself; raise memory.limit"
+        )
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (mapped + limit_bytes - used, hard))

@@ -1,0 +1,101 @@
+"""One candidate plan tried for real, in a process of its own: it may die of want of memory, and the run goes on.
+
+    python -m distxcept.training.trial < REQUEST.json      one line of JSON on stdout
+
+Random images stand for the data; everything else is the update of the config, on one device, as the busiest replica
+has it. Two updates: the first is traced and shows whether it fits, the second is timed.
+"""
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+LONGEST_MICRO_STEPS = 2
+"""Micro steps of a trial: with two there is everything that more would hold in memory."""
+
+
+@dataclass(frozen=True)
+class Request:
+    config: dict[str, Any]
+    """The resolved config, with the candidate's micro batch."""
+    classes: int
+    remat: bool
+    virtual_batches: int
+    """Of the busiest replica in a full update."""
+    padded: bool
+    """Updates with padding occur; their batch norm needs more memory."""
+    device: str
+    threads: int | None
+    limit_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Trial:
+    fits: bool
+    peak_bytes: int | None = None
+    """Of the device; on a CPU the most that the process held."""
+    seconds: float | None = None
+    """Of one whole update of the replica."""
+    reason: str = ""
+
+
+def run_trial(request: Request) -> Trial:
+    import numpy as np
+    import tensorflow as tf
+
+    from distxcept.batching import plan_batches
+    from distxcept.config.schema import Config
+    from distxcept.engines.devices import prepare_devices
+    from distxcept.engines.single import SingleEngine
+    from distxcept.memory.limit import limit_process, process_bytes
+    from distxcept.model.xception import Xception
+    from distxcept.training.accumulate import Batch
+    from distxcept.training.objective import Objective
+    from distxcept.training.update import Update
+
+    config = Config.model_validate(request.config)
+    on_cpu = request.device.startswith("CPU")
+    (device,) = prepare_devices(
+        [request.device], request.threads, limit_bytes=None if on_cpu else request.limit_bytes
+    )
+    assert isinstance(config.batch.micro, int)
+    virtual, at_once = config.batch.virtual, config.batch.micro // config.batch.virtual
+    steps = -(-request.virtual_batches // at_once)
+    tried = min(request.virtual_batches, at_once * LONGEST_MICRO_STEPS)
+    plan = plan_batches(
+        samples=tried * virtual, global_batch=tried * virtual, virtual_batch=virtual,
+        micro_batch=min(at_once, tried) * virtual,
+    )  # fmt: skip
+    model = Xception(classes=request.classes, width=config.model.width, dropout=config.model.dropout)
+    update = Update(
+        config, SingleEngine(device), model, Objective(request.classes, config.model.label_smoothing)
+    )
+    random, size = np.random.default_rng(0), config.model.image_size
+    mask = np.ones((tried, virtual), np.float32)
+    mask[-1, -1] = 0.0 if request.padded and virtual > 1 else 1.0
+    batch = Batch(
+        random.integers(0, 256, (tried, virtual, size, size, 3), np.uint8),
+        random.integers(0, request.classes, (tried, virtual), np.int32),
+        mask,
+        tf.constant(0, tf.int32),
+        tf.zeros([0], tf.int32),
+    )
+    if on_cpu and request.limit_bytes is not None:
+        limit_process(request.limit_bytes)
+    seconds = 0.0
+    for number in range(2):
+        began = time.monotonic()
+        outcome = update([batch], plan, key=number, rate=0.0, remat=request.remat)
+        seconds = time.monotonic() - began
+        if outcome.out_of_memory:
+            return Trial(False, reason="out of memory")
+    peak = process_bytes("VmHWM") if on_cpu else int(tf.config.experimental.get_memory_info(device)["peak"])
+    return Trial(True, peak, seconds * steps / max(1, len(plan.micro_steps(tried))))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    print(json.dumps(asdict(run_trial(Request(**json.load(sys.stdin))))))

@@ -1,0 +1,44 @@
+"""Lets a rank really run out of memory in an update: its process may then hold hardly more than it does."""
+
+import resource
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from unittest import mock
+
+from distxcept.memory.limit import process_bytes
+from distxcept.training.update import Update
+
+SPARE_BYTES = 8 * 2**20
+"""Enough for the small things of other threads, not for the tensors of an update."""
+
+# Without oneDNN TensorFlow raises an error; with it the process dies. Tensors are mapped one by one, so that no free
+# memory is left over from the update before.
+ENVIRON = {"TF_ENABLE_ONEDNN_OPTS": "0", "MALLOC_MMAP_THRESHOLD_": "65536"}
+
+
+@contextmanager
+def starving(rank_of_update: Mapping[int, int], rank: int) -> Iterator[None]:
+    """`rank_of_update` maps the number of an update, counted from one, to the rank that lacks memory at its first try."""
+    real = Update.__call__
+    seen: set[int] = set()
+
+    def call(update, batches, plan, *, key, **arguments):
+        again = key in seen
+        seen.add(key)
+        if again or rank_of_update.get(len(seen)) != rank:
+            return real(update, batches, plan, key=key, **arguments)
+        step = update._replica_step
+        with mock.patch.object(update, "_replica_step", lambda *a, **form: within_little(step, *a, **form)):
+            return real(update, batches, plan, key=key, **arguments)
+
+    with mock.patch.object(Update, "__call__", call):
+        yield
+
+
+def within_little(step, *arguments, **form):
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (process_bytes("VmData") + SPARE_BYTES, hard))
+    try:
+        return step(*arguments, **form)
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, hard))

@@ -22,7 +22,7 @@ from distxcept.config.schema import Config
 from distxcept.errors import ConfigError, DistxceptError, PeerLostError, StopRequested
 from distxcept.training.signals import StopSignals
 
-MOST_WATCHED = 64
+MOST_WATCHED = 16
 """Peers whose files a rank reads; a loss that it does not see reaches it through those that do."""
 CAUSE_SECONDS = 5.0
 """After an error of its own a rank looks so long for a peer's loss that explains it."""

@@ -84,6 +84,7 @@ class Health(NoHealth):
     def stop_requested(self) -> None:
         """A signal came: perhaps because a peer died, so look at once."""
         self._stop_seen = self._stop_seen or time.monotonic()
+        self._watch.forget()
         self._wake.set()
 
     def end(
@@ -108,6 +109,7 @@ class Health(NoHealth):
         deadline = time.monotonic() + seconds
         while True:
             with self._lock:
+                self._watch.forget()
                 loss = self._watch.look(time.monotonic())
             if loss is not None or not self._watch.peers or time.monotonic() > deadline:
                 return loss

@@ -16,6 +16,9 @@ import psutil
 
 from distxcept.cluster.status import PEER_LOST, RankStatus, read_status
 
+READ_AGAIN = 0.1
+"""Part of the timeout after which a peer's file is read again: a shared file system serves many ranks."""
+
 
 @dataclass(frozen=True)
 class Peer:
@@ -39,6 +42,9 @@ class Loss:
 
 @dataclass
 class _Seen:
+    read: float | None = None
+    """When its file was last read, by our own steady clock."""
+    status: RankStatus | None = None
     time: float | None = None
     """What the peer's last status said of itself."""
     since: float = 0.0
@@ -69,6 +75,11 @@ class PeerWatch:
         # A rank that names its own error comes before one that only died, and that before one that is silent.
         return min(losses, key=lambda loss: not loss.told, default=None)
 
+    def forget(self) -> None:
+        """The next look reads every file, however fresh: something has happened."""
+        for seen in self._seen.values():
+            seen.read = None
+
     def first_witness(self, lost: int | None) -> int | None:
         """The lowest peer that can tell of the loss, or has told of it: every one but those who came to grief."""
         for peer in self.peers:
@@ -82,7 +93,9 @@ class PeerWatch:
     def _judge(self, peer: Peer, now: float, own_status_written: bool) -> Loss | None:
         seen = self._seen[peer.rank]
         gone = self._is_gone(peer)  # before the file: what it wrote at its end is there then
-        status = self._status(peer)
+        if gone or seen.read is None or now - seen.read >= self._timeout * READ_AGAIN:
+            seen.status, seen.read = self._status(peer), now
+        status = seen.status
         if status is not None:
             seen.update = status.update
             if status.time != seen.time:

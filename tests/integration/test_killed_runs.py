@@ -26,9 +26,9 @@ def undisturbed(tmp_path_factory):
 
 
 def cases():
-    for engine in ENGINES:
-        marks = [pytest.mark.mpi] if engine.startswith("horovod") else []
-        for number in range(10):
+    for number in range(10):
+        for engine in ENGINES:
+            marks = [pytest.mark.mpi] if engine.startswith("horovod") else []
             everyday = engine == "single" and number == 0
             yield pytest.param(engine, number, marks=marks if everyday else [*marks, pytest.mark.soak])
 

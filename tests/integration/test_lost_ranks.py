@@ -24,8 +24,8 @@ SAYS = {
 
 
 def cases():
-    for kind in SAYS:
-        for number in range(RUNS):
+    for number in range(RUNS):
+        for kind in SAYS:
             everyday = kind == "kill" and number == 0
             yield pytest.param(kind, number, marks=[] if everyday else [pytest.mark.soak])
 

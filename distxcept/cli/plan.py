@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distxcept.cli.arguments import add_config_arguments
@@ -9,7 +11,10 @@ from distxcept.cli.arguments import add_config_arguments
 if TYPE_CHECKING:
     from distxcept.config.schema import Config
     from distxcept.memory.budget import Budget
+    from distxcept.memory.candidates import Candidate
     from distxcept.memory.estimate import EngineName
+    from distxcept.memory.planning import Proposal
+    from distxcept.memory.probe import Measured
 
 EXAMPLES = """\
 examples:
@@ -17,6 +22,7 @@ examples:
   distxcept plan configs/imagenet_paper.yaml --device "RTX 3090" --world 8
   distxcept plan configs/flowers.yaml --memory 6GiB batch.virtual=8 model.image_size=256
   distxcept plan configs/flowers.yaml --device T4 --json
+  distxcept plan configs/quickstart.yaml --probe memory.limit=2GiB        measured on this machine
 
 Nothing in the table changes the result of the training; it changes what fits and how fast it is.
 exit codes: 0 there is a plan that fits · 2 usage or config · 4 nothing fits; the ways out are shown
@@ -37,8 +43,36 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     device.add_argument("--memory", metavar="SIZE", help="memory of one GPU, like 16GiB")
     device.add_argument("--device", metavar="NAME", help='a card by its name, like "RTX 3090" or T4')
     parser.add_argument("--world", type=_positive, metavar="N", help="replicas of the whole job")
+    parser.add_argument(
+        "--probe",
+        action="store_true",
+        help="try the real step of a few candidates on this machine, and take the fastest that fits",
+    )
     parser.add_argument("--json", action="store_true", help="the plan as JSON on stdout")
     parser.set_defaults(run=run)
+
+
+def _probe(plan: "Proposal", args: argparse.Namespace) -> "tuple[Candidate | None, list[Measured]]":
+    """What fits in truth. On stderr how it goes."""
+    from distxcept.errors import ConfigError
+    from distxcept.memory.measuring import describe, kind_of, measure, trial_request
+
+    if args.memory or args.device:
+        raise ConfigError("--probe measures this machine's own device; leave out --memory and --device")
+    device = "CPU:0" if plan.budget.device == "cpu" else "GPU:0"
+    said: list[str] = []
+
+    def tell(message: str) -> None:
+        said.append(message)
+        if not args.quiet:
+            print(message, file=sys.stderr, flush=True)
+
+    trial = trial_request(plan, plan.batches, device, replica=0)
+    best, measured = measure(plan, trial, kind=kind_of(device), notice=tell)
+    for one in measured:
+        if (line := describe(one)) not in said:  # known from an earlier measurement
+            tell(line)
+    return best, measured
 
 
 def _positive(text: str) -> int:
@@ -62,6 +96,9 @@ def run(args: argparse.Namespace) -> int:
     plan = make_plan(
         config, budget, peek(config.data.train), replicas=replicas, engine=engine, threads=usable_cores()
     )
+    measured = _probe(plan, args) if args.probe else None
+    if measured is not None:
+        plan = replace(plan, chosen=measured[0])
     if args.json:
         print(json.dumps(as_json(plan), indent=1, ensure_ascii=False))
     else:

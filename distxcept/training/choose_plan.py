@@ -8,25 +8,20 @@ An earlier process that was lost for want of memory has left its word in the run
 """
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
 
 from distxcept.batching import BatchPlan
 from distxcept.config.schema import Config
-from distxcept.config.size import parse_size, show_size
 from distxcept.data.host import free_memory, usable_cores
 from distxcept.data.peek import Glimpse
 from distxcept.engines import Engine
 from distxcept.errors import DoesNotFitError
 from distxcept.memory.budget import Budget, fullest_card_budget, host_budget
-from distxcept.memory.candidates import Candidate
+from distxcept.memory.measuring import kind_of, measure, nothing_fits, trial_request
 from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.memory.nvml import NvmlUnavailable, read_gpus
 from distxcept.memory.planning import Proposal, make_plan
-from distxcept.memory.probe import Cache, Measured, probe, run_child
 
 HOST_PART = 0.5
 """Of the host's free memory that a run takes without having been told how much."""
@@ -79,7 +74,7 @@ def _choices_of_all(
 ) -> list[Choice]:
     """The choice of each rank. Of each kind of device the first rank measures, so that equal ones do not repeat it."""
     device = engine.devices()[0]
-    kind = f"{_kind_of(device)} {plan.shares[engine.local_replicas[0]]}"
+    kind = f"{kind_of(device)} {plan.shares[engine.local_replicas[0]]}"
     kinds = [message.decode() for message in engine.exchange(kind.encode())]
     mine = Choice(0, False)
     if kinds.index(kind) == engine.rank:
@@ -92,14 +87,14 @@ def _choose_here(
     config: Config, engine: Engine, plan: BatchPlan, classes: int, kind: str, notice: Callable[[str], None]
 ) -> Choice:
     proposal = propose(config, engine, plan, classes)
-    on_cpu = proposal.budget.device == "cpu"
-    if on_cpu and config.memory.limit is None:
+    if proposal.budget.device == "cpu" and config.memory.limit is None:
         likely = proposal.chosen or min(proposal.candidates, key=lambda one: one.needed_bytes)
         return Choice(likely.micro_batch, likely.remat)
-    trial = _trial(config, engine, plan, classes, proposal)
-    best, measured = measure(proposal, trial, about={"kind": kind}, notice=notice)
+    replica = engine.local_replicas[0]
+    trial = trial_request(proposal, plan, engine.devices()[0], replica=replica)
+    best, measured = measure(proposal, trial, kind=kind, notice=notice)
     if best is None:
-        return Choice(0, False, problem=_nothing_fits(proposal, measured))
+        return Choice(0, False, problem=nothing_fits(proposal, measured))
     seconds = next(m.seconds for m in measured if (m.micro_batch, m.remat) == (best.micro_batch, best.remat))
     return Choice(best.micro_batch, best.remat, seconds)
 
@@ -125,92 +120,6 @@ def propose(config: Config, engine: Engine, plan: BatchPlan, classes: int) -> Pr
 def _card_budget(config: Config) -> Budget | None:
     gpus = read_gpus()
     return None if isinstance(gpus, NvmlUnavailable) else fullest_card_budget(gpus, config.memory)
-
-
-def _trial(
-    config: Config, engine: Engine, plan: BatchPlan, classes: int, proposal: Proposal
-) -> dict[str, Any]:
-    """What the child has to know, but for the candidate itself."""
-    budget = proposal.budget
-    limit = config.memory.limit
-    replica = engine.local_replicas[0]
-    block = plan.blocks(plan.virtual_per_update)[replica]
-    return {
-        "config": config.model_dump(mode="json", by_alias=True),
-        "classes": classes,
-        "virtual_batches": len(block),
-        "padded": plan.keep_remainder and plan.samples % plan.global_batch != 0,
-        "device": engine.devices()[0],
-        "threads": config.engine.threads,
-        "limit_bytes": parse_size(limit)
-        if limit is not None
-        else None
-        if budget.device == "cpu"
-        else budget.tensor_bytes,
-    }
-
-
-def measure(
-    proposal: Proposal, trial: dict[str, Any], *, about: dict[str, Any], notice: Callable[[str], None]
-) -> tuple[Candidate | None, list[Measured]]:
-    """The fastest candidate that really fits, by trials, or by what earlier trials of the same have found."""
-    cache = Cache.of_user()
-    onednn = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "")
-    relevant = {
-        k: v
-        for k, v in trial["config"].items()
-        if k in ("model", "batch", "optimizer", "precision", "memory")
-    }
-    key = cache.key({**about, **trial, "config": relevant, "onednn": onednn})
-    known = cache.read(key)
-    if known is None:
-        notice("measuring which micro batch fits and is fastest; the result is kept for the next start")
-
-    def attempt(candidate: Candidate) -> Measured:
-        for found in known or []:
-            if (found.micro_batch, found.remat) == (candidate.micro_batch, candidate.remat):
-                return found
-        config = {**trial["config"], "batch": {**trial["config"]["batch"], "micro": candidate.micro_batch}}
-        measured = run_child({**trial, "config": config, "remat": candidate.remat}, candidate.micro_batch)
-        notice(describe(measured))
-        return measured
-
-    best, measured = probe(proposal.candidates, proposal.usable_bytes, attempt)
-    cache.write(key, measured)
-    return best, measured
-
-
-def describe(measured: Measured) -> str:
-    plan = MemoryPlan(measured.micro_batch, measured.remat)
-    if not measured.fits:
-        return f"  {plan}: does not fit ({measured.reason})"
-    return (
-        f"  {plan}: fits, peak {show_size(measured.peak_bytes or 0)}, {measured.seconds or 0:.2f} s an update"
-    )
-
-
-def _nothing_fits(proposal: Proposal, measured: Sequence[Measured]) -> str:
-    smallest = min(proposal.candidates, key=lambda one: one.needed_bytes)
-    plan = MemoryPlan(smallest.micro_batch, smallest.remat)
-    return (
-        f"nothing fits in {show_size(proposal.budget.tensor_bytes)} of {proposal.budget.name}: {plan}, the smallest that "
-        f"keeps the training the same, needs about {show_size(smallest.needed_bytes)} ({len(measured)} tried); distxcept "
-        "plan shows the ways out"
-    )
-
-
-def _kind_of(device: str) -> str:
-    """The name of a device's model: equal ones need one measurement."""
-    if device.startswith("CPU"):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-        return "CPU"
-    import tensorflow as tf
-
-    number = int(device.partition(":")[2])
-    details = tf.config.experimental.get_device_details(tf.config.list_physical_devices("GPU")[number])
-    return str(details.get("device_name", device))
 
 
 def shares_by_speed(seconds: Sequence[float | None]) -> tuple[int, ...] | None:

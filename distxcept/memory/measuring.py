@@ -1,0 +1,94 @@
+"""From a proposal to what its candidates really need on this device: requests for trials, and what came of them."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from distxcept.batching import BatchPlan
+from distxcept.config.size import parse_size, show_size
+from distxcept.memory.candidates import Candidate
+from distxcept.memory.memory_plan import MemoryPlan
+from distxcept.memory.nvml import NvmlUnavailable, read_gpus
+from distxcept.memory.planning import Proposal
+from distxcept.memory.probe import Cache, Measured, probe, run_child
+
+RELEVANT = ("model", "batch", "optimizer", "precision", "memory")
+"""Sections of the config on which a measurement depends."""
+
+
+def trial_request(proposal: Proposal, plan: BatchPlan, device: str, *, replica: int) -> dict[str, Any]:
+    """What the child has to know, but for the candidate itself."""
+    config, budget = proposal.config, proposal.budget
+    limit_bytes = None if config.memory.limit is None else parse_size(config.memory.limit)
+    if budget.device == "gpu":
+        limit_bytes = budget.tensor_bytes
+    return {
+        "config": config.model_dump(mode="json", by_alias=True),
+        "classes": proposal.layout.classes,
+        "virtual_batches": len(plan.blocks(plan.virtual_per_update)[replica]),
+        "padded": plan.keep_remainder and plan.samples % plan.global_batch != 0,
+        "device": device,
+        "threads": config.engine.threads,
+        "limit_bytes": limit_bytes,
+    }
+
+
+def measure(
+    proposal: Proposal, trial: dict[str, Any], *, kind: str, notice: Callable[[str], None]
+) -> tuple[Candidate | None, list[Measured]]:
+    """The fastest candidate that really fits, by trials, or by what earlier trials of the same have found."""
+    cache = Cache.of_user()
+    relevant = {name: trial["config"][name] for name in RELEVANT}
+    onednn = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "")
+    key = cache.key({**trial, "config": relevant, "kind": kind, "onednn": onednn})
+    known = {(m.micro_batch, m.remat): m for m in cache.read(key) or []}
+    if not known:
+        notice("measuring which micro batch fits and is fastest; the result is kept for the next start")
+
+    def attempt(candidate: Candidate) -> Measured:
+        found = known.get((candidate.micro_batch, candidate.remat))
+        if found is not None:
+            return found
+        batch = {**trial["config"]["batch"], "micro": candidate.micro_batch}
+        request = {**trial, "config": {**trial["config"], "batch": batch}, "remat": candidate.remat}
+        measured = run_child(request, candidate.micro_batch)
+        notice(describe(measured))
+        return measured
+
+    best, measured = probe(proposal.candidates, proposal.usable_bytes, attempt)
+    cache.write(key, measured)
+    return best, measured
+
+
+def describe(measured: Measured) -> str:
+    plan = MemoryPlan(measured.micro_batch, measured.remat)
+    if not measured.fits:
+        return f"  {plan}: does not fit ({measured.reason})"
+    return (
+        f"  {plan}: fits, peak {show_size(measured.peak_bytes or 0)}, {measured.seconds or 0:.2f} s an update"
+    )
+
+
+def nothing_fits(proposal: Proposal, measured: Sequence[Measured]) -> str:
+    smallest = min(proposal.candidates, key=lambda one: one.needed_bytes)
+    plan = MemoryPlan(smallest.micro_batch, smallest.remat)
+    return (
+        f"nothing fits in {show_size(proposal.budget.tensor_bytes)} of {proposal.budget.name}: {plan}, the smallest that "
+        f"keeps the training the same, needs about {show_size(smallest.needed_bytes)} ({len(measured)} tried); distxcept "
+        "plan shows the ways out"
+    )
+
+
+def kind_of(device: str) -> str:
+    """The model of a device, like CPU:0 or GPU:1: equal ones need one measurement."""
+    if device.startswith("CPU"):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+        return "CPU"
+    gpus = read_gpus()
+    number = int(device.partition(":")[2])
+    if isinstance(gpus, NvmlUnavailable) or number >= len(gpus):
+        return device
+    return f"{gpus[number].name} {gpus[number].memory_total_bytes}"

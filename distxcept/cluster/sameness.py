@@ -40,6 +40,17 @@ def disagreement(ranks: Sequence[Mapping[str, Any]]) -> str | None:
     return None
 
 
+def data_disagreement(seen: Sequence[str]) -> str | None:
+    """By rank, in words, what each sees of the training data."""
+    for rank, theirs in enumerate(seen):
+        if theirs != seen[0]:
+            return (
+                f"rank {rank} sees other training data than rank 0 ({theirs}, and not {seen[0]}); "
+                "give every rank the same files"
+            )
+    return None
+
+
 def _differing(prefix: str, first: Any, other: Any) -> list[str]:
     if isinstance(first, Mapping) and isinstance(other, Mapping):
         return [

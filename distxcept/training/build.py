@@ -8,11 +8,12 @@ import numpy as np
 
 from distxcept.batching import BatchPlan, plan_batches
 from distxcept.checkpoint.names import weights_path
+from distxcept.cluster.sameness import data_disagreement
 from distxcept.config.schema import Config
 from distxcept.data.options import pipeline_options
 from distxcept.data.sources import Source, open_sources
 from distxcept.engines import Engine
-from distxcept.errors import ConfigError, PeerLostError
+from distxcept.errors import ConfigError, DataError
 from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.model.weights import load_weights
 from distxcept.model.xception import Xception
@@ -60,7 +61,7 @@ def build_training(
     """
     train, validation = open_sources(config.data)
     data_digest = train.digest()
-    _check_same_everywhere(engine, config, data_digest)
+    _check_same_data(engine, train, data_digest)
     classes = _classes(config, train)
     plan = build_plan(config, len(train), engine.replicas)
     plan, memory = choose_plan(config, engine, plan, classes, at_most=at_most, notice=notice)
@@ -146,13 +147,9 @@ def _classes(config: Config, source: Source) -> int:
     return wanted
 
 
-def _check_same_everywhere(engine: Engine, config: Config, data_digest: str) -> None:
-    """Ranks that would train something else are refused before they start."""
-    for what, mine in (("training data", data_digest), ("config", config.to_yaml())):
-        found = engine.exchange(mine.encode())
-        others = [rank for rank, theirs in enumerate(found) if theirs != found[0]]
-        if others:
-            raise PeerLostError(
-                f"rank{'s' * (len(others) > 1)} {', '.join(map(str, others))} have another {what} than rank 0; "
-                "give every rank the same config and the same files"
-            )
+def _check_same_data(engine: Engine, train: Source, data_digest: str) -> None:
+    """Ranks that would train on something else are refused before they start."""
+    mine = f"{len(train)} samples in {len(train.class_names)} classes, digest {data_digest[:16]}"
+    problem = data_disagreement([message.decode() for message in engine.exchange(mine.encode())])
+    if problem:
+        raise DataError(problem)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distxcept.cluster.sameness import code_version, disagreement
+from distxcept.cluster.sameness import code_version, data_disagreement, disagreement
 
 
 def rank(**changes):
@@ -37,3 +37,10 @@ def test_disagreement(second, message):
 def test_the_code_has_a_digest_that_stays():
     assert code_version() == code_version()
     assert len(code_version().split("(")[1]) == 13
+
+
+def test_other_data():
+    assert data_disagreement(["3 samples"] * 4) is None
+    assert "rank 2 sees other training data than rank 0 (4 samples, and not 3 samples)" in data_disagreement(
+        ["3 samples", "3 samples", "4 samples"]
+    )

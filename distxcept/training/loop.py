@@ -38,6 +38,7 @@ from distxcept.training.restore import restore
 from distxcept.training.saving import Saver
 from distxcept.training.schedule import learning_rate
 from distxcept.training.signals import StopSignals
+from distxcept.training.stragglers import Stragglers
 from distxcept.training.update import Outcome
 
 OVERLAP_PAYS_AFTER = 200
@@ -62,6 +63,7 @@ class Loop:
         self.health = health or NoHealth()
         self.progress = Progress()
         self.meter = Meter(training)
+        self.stragglers = Stragglers(training.engine)
         self.bad_images = BadImages(training, observer)
         self.saver = Saver(training, run_folder, observer)
         self._lane_bounds: dict[int, list[tf.Tensor]] = {}
@@ -98,6 +100,7 @@ class Loop:
                         batch, total, stop=self.signals.requested or self.saver.gave_up
                     )
                 self.health.updated(self.progress.update)
+                self._look_for_stragglers(batch)
                 self._after_update(batch, total)
                 if self._ends_epoch(batch):
                     self._advise(batches)
@@ -136,6 +139,15 @@ class Loop:
                 progress.update, outcome.loss_sum / outcome.samples, outcome.correct / outcome.samples
             )
         return outcome.stop_requested
+
+    def _look_for_stragglers(self, batch: UpdateBatch) -> None:
+        messages = self.stragglers.add(
+            waited=self.meter.last_wait_seconds,
+            worked=self.meter.last_work_seconds,
+            virtual_batches=sum(replica.images.shape[0] for replica in batch.replicas),
+        )
+        for message in messages:
+            self._happened("straggler", message)
 
     def _in_memory(self, update: Callable[[], Outcome]) -> Outcome:
         """Runs the update again in smaller steps until it fits; the result is the same."""

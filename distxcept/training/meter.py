@@ -18,6 +18,8 @@ class Meter:
         self._device = training.engine.devices()[0]
         self.updates_of_process = 0
         self._epoch_seconds = 0.0
+        self.last_wait_seconds = self.last_work_seconds = 0.0
+        """Of the last update, on this rank: waiting for data, and computing what the reduction needs."""
         self._start()
 
     def _start(self) -> None:
@@ -31,7 +33,8 @@ class Meter:
     def waiting_for_data(self) -> Iterator[None]:
         began = time.perf_counter()
         yield
-        self._waited += time.perf_counter() - began
+        self.last_wait_seconds = time.perf_counter() - began
+        self._waited += self.last_wait_seconds
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -47,6 +50,7 @@ class Meter:
         self._correct += outcome.correct
         self._loss += outcome.loss_sum
         self._norm, self._rate = outcome.gradient_norm, rate
+        self.last_work_seconds = outcome.work_seconds
 
     def take(self, progress: Progress, epoch: int) -> TrainRecord | None:
         """The record since the last call; None if there was no update in between."""

@@ -10,6 +10,8 @@ Nothing is assigned before the last step, so an update that fails half way can b
 memory on the way sends zeros and a flag in place of its sums, and all ranks discard the update.
 """
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +46,8 @@ class Outcome:
     stop_requested: bool
     out_of_memory: bool = False
     """Some rank had too little memory: nothing was changed, and the update has to run again in smaller steps."""
+    work_seconds: float = 0.0
+    """Until the sums of this rank were ready for the others; the one value that differs between ranks."""
 
 
 class Update:
@@ -102,7 +106,7 @@ class Update:
         dense = all(bool(np.all(batch.mask)) for batch in batches)
         fused = dense and plan.lanes is None and dtype != tf.float64
         form = dict(steps=steps, fused=fused, remat=remat, overlap=overlap, lanes=plan.lanes)
-        applied = self._applied()
+        applied, began = self._applied(), time.time()
         try:
             values = self._replica_step(batches, common, **form)
         except OUT_OF_MEMORY as error:
@@ -111,9 +115,17 @@ class Update:
             if overlap or self._applied() != applied:
                 raise LostInApplyError(overlap) from error
             values = self._tell_failure(common, plan.lanes)
-        samples, loss, correct, stop_sum, failed, applied, norm, scale = values.numpy().tolist()
+        samples, loss, correct, stop_sum, failed, applied, norm, scale, ready = values.numpy().tolist()
         return Outcome(
-            round(samples), loss, round(correct), bool(applied), norm, scale, stop_sum > 0, failed > 0
+            round(samples),
+            loss,
+            round(correct),
+            bool(applied),
+            norm,
+            scale,
+            stop_sum > 0,
+            failed > 0,
+            ready - began,
         )
 
     def _applied(self) -> list[int]:
@@ -123,7 +135,7 @@ class Update:
     def _tell_failure(self, common, lanes: int | None) -> tf.Tensor:
         """Eager. Zeros and the flag where the other ranks wait for this one's sums."""
         if self.engine.ranks == 1:
-            return tf.constant([0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0], tf.float64)
+            return tf.constant([0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0], tf.float64)
         return self._replica_failure([tf.constant(0.0, self.precision.variable)], common, lanes=lanes)
 
     def _step(self, batch: Batch, common, *, steps, fused, remat, lanes, overlap) -> tf.Tensor:
@@ -156,6 +168,7 @@ class Update:
 
     def _finish(self, weights, sums: Sums | list[tf.Tensor], flags: tf.Tensor, rate, scale) -> tf.Tensor:
         """Traced, replica context. From the sums of this replica to the new weights."""
+        ready = time_when_known([*sums.gradients, sums.counters] if isinstance(sums, Sums) else sums)
         if isinstance(sums, Sums):
             counters = tf.concat([sums.counters, flags], axis=0)
             gradients, (statistics, counters) = self.engine.sum(sums.gradients, [sums.statistics, counters])
@@ -176,7 +189,7 @@ class Update:
             lambda: tf.constant(False),
         )
         self._adapt_loss_scale(finite, whole)
-        outcome = [apply, norm, self.state.loss_scale]
+        outcome = [apply, norm, self.state.loss_scale, ready]
         return tf.concat([counters, tf.stack([tf.cast(value, tf.float64) for value in outcome])], axis=0)
 
     def _apply(self, weights, gradients, statistics, norm, factor, rate) -> tf.Tensor:
@@ -239,3 +252,9 @@ class Update:
 
 
 __all__ = ["Outcome", "Sums", "Update"]
+
+
+def time_when_known(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Traced, replica context. Seconds since 1970 at which the last of these was computed; nothing waits for it."""
+    with tf.control_dependencies(list(tensors)):
+        return tf.timestamp()

@@ -1,7 +1,8 @@
 """Ranks that all others wait for, found without a collective in any update but every few of them.
 
 A rank's own time of an update runs from the end of the last one, when all ranks are level, until its sums are ready for
-the reduction: waiting for data, and computing. It is divided by the rank's virtual batches, since shares may differ.
+the reduction: waiting for data, and computing. A rank with more virtual batches than the others may take longer by as much;
+one with fewer gets no bonus, since a part of the time is the same for all.
 """
 
 import json
@@ -26,10 +27,12 @@ FIRST_UPDATES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """What a rank did in the last few updates. Seconds are those of one virtual batch."""
+    """What a rank did in the last few updates."""
 
     host: str
     seconds: float
+    """Of an update, as the rank needs them itself."""
+    virtual_batches: float
     data_wait: float
     """Share of it that was waiting for data."""
     cores: float
@@ -49,16 +52,25 @@ def find_slow(windows: Sequence[Sequence[Window | None]]) -> list[int]:
 
 def _is_slow(window: Sequence[Window | None], rank: int) -> bool:
     own = window[rank]
-    others = [other.seconds for number, other in enumerate(window) if other is not None and number != rank]
-    return own is not None and bool(others) and own.seconds > FACTOR * median(others)
+    return own is not None and bool(_others(window, rank)) and _slowness(own, _others(window, rank)) > FACTOR
+
+
+def _slowness(own: Window, others: Sequence[Window]) -> float:
+    """Its time by what one would expect of its share."""
+    more_work = max(1.0, own.virtual_batches / median(other.virtual_batches for other in others))
+    return own.seconds / (median(other.seconds for other in others) * more_work)
+
+
+def _others(window: Sequence[Window | None], rank: int) -> list[Window]:
+    return [other for number, other in enumerate(window) if other is not None and number != rank]
 
 
 def describe(window: Sequence[Window | None], rank: int) -> str:
     """Pure. The rank, its host, and in what it differs from the others."""
     own = window[rank]
     assert own is not None
-    others = [other for number, other in enumerate(window) if other is not None and number != rank]
-    factor = own.seconds / median(other.seconds for other in others)
+    others = _others(window, rank)
+    factor = _slowness(own, others)
     differs = []
     usual_wait, usual_cores = median(o.data_wait for o in others), median(o.cores for o in others)
     if own.data_wait > usual_wait + 0.2:
@@ -81,6 +93,7 @@ class Stragglers:
         self._engine = engine
         self._seconds: list[float] = []
         self._waits: list[float] = []
+        self._virtual_batches: list[int] = []
         self._updates = 0
         self._windows: list[list[Window | None]] = []
         self._named: set[int] = set()
@@ -95,7 +108,8 @@ class Stragglers:
             self._mark()
             return []
         if virtual_batches:
-            self._seconds.append((waited + worked) / virtual_batches)
+            self._seconds.append(waited + worked)
+            self._virtual_batches.append(virtual_batches)
             self._waits.append(waited / max(waited + worked, 1e-9))
         if (self._updates - FIRST_UPDATES) % EVERY:
             return []
@@ -110,7 +124,8 @@ class Stragglers:
         return messages
 
     def _take(self) -> dict | None:
-        seconds, waits, self._seconds, self._waits = self._seconds, self._waits, [], []
+        seconds, waits, virtual_batches = self._seconds, self._waits, self._virtual_batches
+        self._seconds, self._waits, self._virtual_batches = [], [], []
         cores = (_cpu_seconds() - self._cpu) / max(time.perf_counter() - self._began, 1e-9)
         self._mark()
         if not seconds:
@@ -118,6 +133,7 @@ class Stragglers:
         window = Window(
             host=socket.gethostname(),
             seconds=median(seconds),
+            virtual_batches=mean(virtual_batches),
             data_wait=mean(waits),
             cores=cores,
             throttling=self._throttling(),

@@ -16,10 +16,19 @@ from distxcept.training.stragglers import (
 )
 
 
-def window(*seconds, **of_last):
-    """By rank; None for a rank without work."""
+def window(*seconds, virtual=None, **of_last):
+    """By rank; None for a rank without work. `virtual`: batches of each rank, 1 if not given."""
     made = [
-        None if s is None else Window(host=f"h{k}", seconds=s, data_wait=0.0, cores=1.0, throttling=[])
+        None
+        if s is None
+        else Window(
+            host=f"h{k}",
+            seconds=s,
+            virtual_batches=virtual[k] if virtual else 1,
+            data_wait=0.0,
+            cores=1.0,
+            throttling=[],
+        )
         for k, s in enumerate(seconds)
     ]
     if of_last:
@@ -40,6 +49,10 @@ def window(*seconds, **of_last):
         ([window(1, None, 2)] * IN_A_ROW, [2]),
         ([window(None, None, 2)] * IN_A_ROW, []),
         ([window(1, 1, 1, 1, 3, 3)] * IN_A_ROW, [4, 5]),
+        ([window(1, 1, 2, virtual=[2, 2, 4])] * IN_A_ROW, []),  # twice the work
+        ([window(1, 1, 3.5, virtual=[2, 2, 4])] * IN_A_ROW, [2]),
+        ([window(1, 1, 0.9, virtual=[2, 2, 1])] * IN_A_ROW, []),  # half the work, but nearly all the overhead
+        ([window(1, 1, 1.6, virtual=[2, 2, 1])] * IN_A_ROW, [2]),
         ([], []),
     ],
 )
@@ -63,7 +76,7 @@ def test_words(differs, words):
 
 
 class Engine:
-    """Two ranks; the other one takes `other` seconds for a virtual batch."""
+    """Two ranks; the other one takes `other` seconds for an update."""
 
     ranks = 2
 
@@ -75,7 +88,14 @@ class Engine:
 
     def exchange(self, message):
         self.exchanges += 1
-        theirs = {"host": "b", "seconds": self.other, "data_wait": 0.0, "cores": 1.0, "throttling": []}
+        theirs = {
+            "host": "b",
+            "seconds": self.other,
+            "virtual_batches": 2,
+            "data_wait": 0.0,
+            "cores": 1.0,
+            "throttling": [],
+        }
         return [message, json.dumps(theirs).encode()]
 
 
@@ -88,7 +108,7 @@ def test_named_once_within_twenty_updates_and_again_after_recovery():
         engine.other = other
         for _ in range(updates):
             run.number += 1
-            for message in stragglers.add(waited=0.0, worked=2.0, virtual_batches=2):
+            for message in stragglers.add(waited=0.0, worked=1.0, virtual_batches=2):
                 heard.append((run.number, message))
 
     run.number = 0

@@ -1,11 +1,11 @@
 """Which devices this process uses, fixed before TensorFlow touches any of them."""
 
-import os
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from distxcept.cluster import Placement
+from distxcept.cluster.affinity import take_own_cpus
 from distxcept.config.schema import EngineSection
 from distxcept.errors import ConfigError
 
@@ -44,8 +44,9 @@ def prepare_rank_device(
 ) -> str:
     """The one device of a rank: the GPU of its local rank, else the CPU with its part of the cores."""
     gpus = tf.config.list_physical_devices("GPU")
+    threads = config.threads or take_own_cpus(placement)
     if not gpus:
-        _set_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // placement.local_size))
+        _set_threads(threads)
         return "CPU:0"
     _set_threads(config.threads)
     # A launcher may show each rank only its own GPU, or all of them to every rank.

@@ -44,6 +44,7 @@ OUT_OF_MEMORY = re.compile(
 )
 """Last words of a process without memory; not the training's own notice that it `ran out of memory` and went on."""
 
+_MPICH_SIGNAL = re.compile(r"APPLICATION TERMINATED WITH THE EXIT STRING: .*\(signal (\d+)\)")
 LOST_PEER = re.compile(
     r"HorovodInternalError|Horovod has been shut down|lost communication with a remote daemon|"
     r"unable to reliably start one or more daemons|NODE FAILURE|Node failure on|ncclRemoteError|ncclSystemError",
@@ -101,7 +102,7 @@ def decide(ending: Ending, chances: Chances) -> Verdict:
         return Verdict("over", code, f"a restart would not help: {why}")
     if code == StopRequested.exit_code:
         return Verdict("over", code, "stopped on request, everything is saved")
-    died_by = _signal_of(ending.code)
+    died_by = _signal_of(ending.code) or _signal_told_by_mpich(ending)
     if died_by in POLITE:
         return Verdict("over", 128 + died_by, f"ended from outside by {_signal_name(died_by)}")
     evidence = _memory_evidence(ending, died_by)
@@ -179,6 +180,12 @@ def _signal_of(code: int) -> int | None:
     if code < 0:
         return -code
     return code - 128 if 128 < code <= 128 + 64 else None
+
+
+def _signal_told_by_mpich(ending: Ending) -> int | None:
+    """MPICH's mpirun returns the bare number of the signal, which looks like an exit code."""
+    found = _MPICH_SIGNAL.search((ending.log_tails or {}).get(0, ""))
+    return ending.code if found and int(found[1]) == ending.code else None
 
 
 def _signal_name(number: int) -> str:

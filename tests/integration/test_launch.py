@@ -110,3 +110,24 @@ def test_a_killed_launcher_leaves_no_orphan(tmp_path, via):
     process.kill()
     process.wait()
     assert are_gone(tree)
+
+
+def test_mpich(tmp_path, monkeypatch):
+    """Its mpirun has other options, and another way to tell of a signal."""
+    skip_without("mpirun.mpich")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "mpirun").write_text('#!/bin/sh\nexec mpirun.mpich "$@"\n')
+    (programs / "mpirun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    folder = tmp_path / "run"
+    process = start(folder, "kill:1", "listens")
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(pids(folder, 1)) < RANKS:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    code, _, stderr = finish(process)
+    assert code == 75, stderr
+    assert len(list(folder.glob("saved-*"))) == RANKS
+    assert are_gone(pids(folder, 1))

@@ -105,8 +105,10 @@ def preempt(jobs: Jobs, job: int) -> None:
     jobs.slurm.wait_for_job(high, "RUNNING", "COMPLETED", timeout_seconds=PATIENCE_SECONDS)
 
 
-@pytest.mark.parametrize("event", [warn, requeue, preempt])
-@pytest.mark.parametrize("script", ["single.sbatch", "train.sbatch"])
+@pytest.mark.parametrize(
+    ("script", "event"),
+    [("single.sbatch", warn), ("train.sbatch", warn), ("train.sbatch", requeue), ("train.sbatch", preempt)],
+)
 def test_interrupted_once(jobs: Jobs, script: str, event) -> None:
     """No update is lost or done twice, the job is requeued exactly once, and goes on by itself."""
     job = jobs.submit(script, "cfg.yaml", f"run.updates={UPDATES}", "run.seed=1", options=("--exclusive",))

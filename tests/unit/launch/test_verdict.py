@@ -24,6 +24,8 @@ DATA = status(1, "failed", 3, "DataError", time=2.0)
 RUNNING = (status(0), status(1))
 KILLED = -signal.SIGKILL
 
+MPICH_KILLED = "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)"
+
 CASES = [
     # what ended              chances       → action, exit code
     (dict(code=0), FULL, "done", 0),
@@ -47,6 +49,10 @@ CASES = [
     (dict(code=1, log_tails={0: "x.HorovodInternalError: y"}), FULL, "restart", 6),
     (dict(code=1, statuses=(status(0, "failed", 1, "HorovodInternalError"),)), FULL, "restart", 6),
     (dict(code=205, log_tails={0: "ORTE has lost communication with a remote daemon."}), FULL, "restart", 6),
+    # MPICH returns the bare number of the signal
+    (dict(code=9, statuses=RUNNING, log_tails={0: MPICH_KILLED}), FULL, "restart", 6),
+    (dict(code=9, statuses=RUNNING), FULL, "over", 9),
+    (dict(code=3, log_tails={0: MPICH_KILLED}), FULL, "over", 3),
     (dict(code=KILLED), USED_UP, "over", 137),
     (dict(code=137, statuses=RUNNING), USED_UP, "over", 6),
     (dict(code=KILLED), UNSUPERVISED, "over", 137),

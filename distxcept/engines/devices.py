@@ -50,7 +50,8 @@ def prepare_rank_device(
         return "CPU:0"
     _set_threads(config.threads)
     # A launcher may show each rank only its own GPU, or all of them to every rank.
-    number = 0 if len(gpus) == 1 and placement.local_size == 1 else local_rank
+    own = placement.own_gpu or placement.local_size == 1
+    number = 0 if len(gpus) == 1 and own else local_rank
     if number >= len(gpus):
         raise ConfigError(
             f"local rank {local_rank} has no GPU of its own: this host has {placement.local_size} ranks and "

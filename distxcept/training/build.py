@@ -20,7 +20,7 @@ from distxcept.model.xception import Xception
 from distxcept.training.choose_plan import choose_plan
 from distxcept.training.evaluate import Evaluator
 from distxcept.training.objective import Objective
-from distxcept.training.preflight import preflight
+from distxcept.training.preflight import REDUCED_BYTES, preflight
 from distxcept.training.update import Update
 
 
@@ -60,9 +60,7 @@ def build_training(
     `at_most` is the largest memory plan allowed; `notice` hears of things that take long.
     Fewer `middle_blocks` than the paper's make a shallow model that traces fast, for tests of everything around it.
     """
-    found_before_start = preflight(
-        engine, **({} if config.memory.limit is None else {"reduced_bytes": 8_000_000})
-    )
+    notices = preflight(engine, reduced_bytes=REDUCED_BYTES if config.memory.limit is None else 8_000_000)
     train, validation = open_sources(config.data)
     data_digest = train.digest()
     _check_same_data(engine, train, data_digest)
@@ -76,7 +74,6 @@ def build_training(
         middle_blocks=middle_blocks,
     )
     objective = Objective(classes, config.model.label_smoothing, class_weights(config, train, classes))
-    notices = found_before_start
     # The other ranks get the chief's values before the first update, so one of them reads, or downloads.
     weights = (
         load_weights(weights_path(config.model.weights), model, notice=notices.append)

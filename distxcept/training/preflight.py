@@ -46,7 +46,7 @@ class RankFacts:
         return f"rank {self.rank} on {self.host}"
 
 
-def preflight(engine: Engine, *, reduced_bytes: int = REDUCED_BYTES) -> list[str]:
+def preflight(engine: Engine, *, reduced_bytes: int) -> list[str]:
     """Eager, on every rank. What the user should know; nothing for a single rank."""
     if engine.ranks == 1:
         return []

@@ -57,8 +57,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _train(args: argparse.Namespace, config: "Config", placement: "Placement", signals: "StopSignals") -> int:
+    import os
+
     from distxcept.cli.attendance import Attendance
     from distxcept.cli.startup import chatter_aside
+    from distxcept.cluster.affinity import binding_notice
 
     with chatter_aside(args.verbose) as aside:
         from distxcept.config.size import parse_size
@@ -78,8 +81,9 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
     terminal = Terminal(
         f"distxcept · {config.run.name}", quiet=args.quiet or not engine.is_chief, verbose=args.verbose
     )
-    if placement.notice and engine.is_chief:
-        terminal.happened("notice", placement.notice)
+    notice = placement.notice or binding_notice(placement, os.cpu_count() or 1, len(os.sched_getaffinity(0)))
+    if notice and engine.is_chief:
+        terminal.happened("notice", notice)
     files = RunFiles(folder, lambda message: terminal.happened("warning", message))
     with Attendance(engine, folder, config, signals) as attendance:
         with chatter_aside(args.verbose) as aside:

@@ -75,6 +75,14 @@ def test_the_program_is_an_argument_list_that_no_value_can_break_out_of():
     assert after[2:] == ["run.seed=1; touch x", "a=$(b)", "run.resume=auto"]
 
 
+def test_a_container_has_its_own_python():
+    program = Program(run_folder=Path("/runs/x"), config="/c.yaml", container="-x; y.sif")
+    words = program.arguments(resume_auto=False)
+    assert words[:3] == ["apptainer", "exec", "--nv"]
+    assert words[3].startswith("/") and words[3].endswith("/-x; y.sif")
+    assert words[4:7] == ["python3", "-m", "distxcept.cli.rank"]
+
+
 # -- environment ------------------------------------------------------------------------------------------
 
 

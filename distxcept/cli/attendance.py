@@ -88,9 +88,13 @@ class Attendance:
         self._write_log(error)
         if isinstance(error, DistxceptError):
             return self._refused(error)
-        loss = self.health.cause_elsewhere(CAUSE_SECONDS) if _may_be_a_consequence(error) else None
-        if loss is not None:
-            error = PeerLostError(loss.message)
+        loss = None
+        if _may_be_a_consequence(error):
+            loss = self.health.cause_elsewhere(CAUSE_SECONDS)
+            reason = str(error).strip().partition("\n")[0][:500]
+            error = PeerLostError(
+                loss.message if loss else f"a reduction failed, and no rank says why: {reason}"
+            )
         self.health.end("failed", exit_code_of(error), error, loss)
         if self._is_first() if loss is None else self.health.speaks_of(loss):
             self._say(error)

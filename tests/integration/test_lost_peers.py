@@ -111,6 +111,15 @@ def test_an_error_that_is_a_consequence_is_not_the_message(job):
     assert f"rank 0 on {HOST} is lost: its process is gone" in job.stderr()[0]
 
 
+def test_an_error_of_horovods_that_no_loss_explains(job):
+    """As when it gives up a reduction that a rank never came to."""
+    job.start("lost", "lost", "lost")
+    assert job.exit_codes([0, 1, 2]) == [6, 6, 6]
+    assert any(
+        "a reduction failed, and no rank says why: HorovodInternalError" in line for line in job.stderr()
+    )
+
+
 def test_what_all_ranks_decide_is_told_by_the_chief_and_keeps_its_code(job):
     job.start("agree", "agree", "agree")
     assert job.exit_codes([0, 1, 2]) == [5, 5, 5]

@@ -17,11 +17,13 @@ RANKS = 3
 PATIENCE_SECONDS = 120.0
 
 
-def start(folder: Path, *steps: str, via: str = "mpirun", restarts: int = 3) -> subprocess.Popen[str]:
+def start(
+    folder: Path, *steps: str, via: str = "mpirun", restarts: int = 3, ranks: str = str(RANKS)
+) -> subprocess.Popen[str]:
     skip_without("mpirun")
     program = str(PROGRAMS / "launch_victims.py")
     return subprocess.Popen(
-        [sys.executable, program, str(folder), str(restarts), str(RANKS), via, *steps],
+        [sys.executable, program, str(folder), str(restarts), ranks, via, *steps],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -131,3 +133,54 @@ def test_mpich(tmp_path, monkeypatch):
     assert code == 75, stderr
     assert len(list(folder.glob("saved-*"))) == RANKS
     assert are_gone(pids(folder, 1))
+
+
+FAKE_SSH = """\
+#!/bin/sh
+while :; do case $1 in -o) shift 2 ;; --) shift; break ;; -*) shift ;; *) break ;; esac; done
+host=$1; shift
+[ -e "{lost}/$host" ] && exit 255
+exec unshare --uts sh -c 'hostname "$0" && exec sh -c "$1"' "$host" "$*"
+"""
+
+
+@pytest.fixture
+def two_hosts(tmp_path, monkeypatch):
+    """hosta and hostb are this host under two names, reached by an `ssh` of our own; a file of its name makes one vanish."""
+    if subprocess.run(["unshare", "--uts", "true"], capture_output=True).returncode:
+        pytest.skip("only root may give a process another host name")
+    programs, lost = tmp_path / "bin", tmp_path / "lost"
+    for made in (programs, lost):
+        made.mkdir()
+    (programs / "ssh").write_text(FAKE_SSH.format(lost=lost))
+    (programs / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    return lost
+
+
+def test_goes_on_without_a_lost_host(tmp_path, two_hosts):
+    folder = tmp_path / "run"
+    process = start(folder, "listens", "0", ranks="hosta:1,hostb:2")
+    wait_for_ranks(folder)
+    (two_hosts / "hostb").touch()
+    daemon = psutil.Process(int((folder / "attempt-0-rank-2").read_text())).parent()
+    assert daemon is not None and daemon.name() == "orted"
+    daemon.kill()
+    code, stdout, stderr = finish(process)
+    assert code == 0, stderr
+    assert "without hostb, as 1 of 3 ranks" in stderr
+    assert stdout.splitlines() == ["out 0 of 3", "out 0 of 1"]
+    assert are_gone(pids(folder, 0))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_ranks_on_other_hosts_end_with_the_launcher(tmp_path, two_hosts, number):
+    folder = tmp_path / "run"
+    process = start(folder, "listens", ranks="hosta:1,hostb:2")
+    running = wait_for_ranks(folder)
+    daemons = [psutil.Process(pid).ppid() for pid in running]
+    process.send_signal(number)
+    code, _, stderr = finish(process)
+    assert code == (75 if number == signal.SIGTERM else -signal.SIGKILL), stderr
+    assert len(list(folder.glob("saved-*"))) == (RANKS if number == signal.SIGTERM else 0)
+    assert are_gone([*running, *daemons])

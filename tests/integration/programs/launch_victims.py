@@ -22,7 +22,8 @@ class Victims(Program):
 folder, restarts, ranks, via, *steps = sys.argv[1:]
 make_folders(Path(folder))
 program = Victims(run_folder=Path(folder), config="", overrides=tuple(steps))
-chosen = choose_ranks(Wishes(ranks=int(ranks), via=via), program, os.environ)
+where = {"hosts": ranks} if ":" in ranks else {"ranks": int(ranks)}
+chosen = choose_ranks(Wishes(via=via, **where), program, os.environ)
 policy = Policy(max_restarts=int(restarts), first_pause_seconds=0.01)
 say = lambda message: print(f"supervisor: {message}", file=sys.stderr, flush=True)  # noqa: E731
 sys.exit(Supervisor(Path(folder), chosen, policy, say).run())

@@ -47,6 +47,9 @@ def run(args: argparse.Namespace) -> int:
     config = load_config(args.config, args.overrides)
     placement = detect(os.environ)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if args.verbose else "2")
+    if config.memory.limit is not None:
+        # oneDNN's own allocator keeps what is freed: a step that did not fit would leave no room for a smaller one.
+        os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
 
     from distxcept.cluster.health import limit_stalls
     from distxcept.training.signals import StopSignals

@@ -4,11 +4,20 @@ The kernel limits writable memory that is mapped, not memory that is used (RLIMI
 uses before its first tensor. So what may still be mapped is what may still be used.
 """
 
+import ctypes
+import gc
 import resource
+from contextlib import suppress
 from pathlib import Path
 
 from distxcept.config.size import show_size
 from distxcept.errors import DoesNotFitError
+
+MAPPED_FROM_BYTES = 65536
+_M_MMAP_THRESHOLD = -3
+
+LEAST_BYTES = 64 * 2**20
+"""Without so much beside what the process already holds not even its threads can start."""
 
 
 def process_bytes(field: str) -> int:
@@ -22,10 +31,24 @@ def process_bytes(field: str) -> int:
 def limit_process(limit_bytes: int) -> None:
     """From now on an allocation beyond the limit fails. Call it when TensorFlow has started its threads."""
     used, mapped = process_bytes("VmRSS"), process_bytes("VmData")
-    if used >= limit_bytes:
+    if used + LEAST_BYTES > limit_bytes:
         raise DoesNotFitError(
             f"memory.limit is {show_size(limit_bytes)}, but the process holds {show_size(used)} before its first "
-            "update, most of it TensorFlow itself; raise memory.limit"
+            f"update, most of it TensorFlow itself; set memory.limit to {show_size(used + 2 * LEAST_BYTES)} or more"
         )
+    _free_means_free()
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (mapped + limit_bytes - used, hard))
+
+
+def _free_means_free() -> None:
+    """Large blocks of the C library go back to the system when they are freed; by default it learns to keep them."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, MAPPED_FROM_BYTES)
+
+
+def release_memory() -> None:
+    """Gives back what a failed step has left behind."""
+    gc.collect()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -25,14 +25,22 @@ from distxcept.cluster.health import NoHealth
 from distxcept.data.host import free_memory
 from distxcept.data.pipeline import ReplicaBatch, UpdateBatch, Updates, updates
 from distxcept.data.waiting import advice
-from distxcept.errors import DataError, DivergedError, DoesNotFitError, SavingError, StopRequested
+from distxcept.errors import (
+    DataError,
+    DistxceptError,
+    DivergedError,
+    DoesNotFitError,
+    SavingError,
+    StopRequested,
+)
+from distxcept.memory.limit import release_memory
 from distxcept.memory.memory_plan import InUse, MemoryPlan, next_smaller, write_memory_plan
 from distxcept.training.accumulate import Batch
 from distxcept.training.bad_images import BadImages
 from distxcept.training.build import Training
 from distxcept.training.events import Observer, ValidationRecord
 from distxcept.training.meter import Meter
-from distxcept.training.out_of_memory import LostInApplyError
+from distxcept.training.out_of_memory import LostForMemoryError, is_out_of_memory
 from distxcept.training.progress import Progress
 from distxcept.training.restore import restore
 from distxcept.training.saving import Saver
@@ -153,16 +161,28 @@ class Loop:
         """Runs the update again in smaller steps until it fits; the result is the same."""
         try:
             while (outcome := update()).out_of_memory:
+                release_memory()
                 # A rank that is an update behind the others (it failed after them) would be found here.
                 self.training.update.state.check_equal("after running out of memory")
                 self._shrink()
-        except LostInApplyError as error:
-            smaller = self._smaller_plan()
-            if smaller is not None:
-                write_memory_plan(self.run_folder, smaller, self.memory_plan, str(error))
+        except DistxceptError as error:
+            if isinstance(error, LostForMemoryError):
+                self._leave_smaller_plan(error)
             raise
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            lost = LostForMemoryError("again while the update was being prepared in smaller steps")
+            self._leave_smaller_plan(lost)
+            raise lost from error
         self._updates_in_plan += 1
         return outcome
+
+    def _leave_smaller_plan(self, error: LostForMemoryError) -> None:
+        """For the process that goes on with this run."""
+        smaller = self._smaller_plan()
+        if smaller is not None:
+            write_memory_plan(self.run_folder, smaller, self.memory_plan, str(error))
 
     def _smaller_plan(self) -> MemoryPlan | None:
         plan = self.plan

@@ -4,23 +4,18 @@ import tensorflow as tf
 
 from distxcept.errors import PeerLostError
 
-OUT_OF_MEMORY = (
-    tf.errors.ResourceExhaustedError,
-    tf.errors.InternalError,
-    tf.errors.AbortedError,
-    MemoryError,
-)
-"""Errors that may be one; `is_out_of_memory` knows."""
-
-# CUDA, cuDNN and oneDNN tell of it in errors of other kinds.
+# CUDA, cuDNN, oneDNN and protobuf tell of it in errors of other kinds.
 _PHRASES = (
     "out of memory",
     "out_of_memory",
     "alloc_failed",
+    "alloc failed",
     "failed to allocate",
     "failed to alloc",
     "bad_alloc",
     "status: 1, message",
+    "could not create a",
+    "could not execute a primitive",
 )
 
 
@@ -31,12 +26,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     return any(phrase in text for phrase in _PHRASES)
 
 
-class LostInApplyError(PeerLostError):
-    """Memory ran out where the update could not be taken back."""
+class LostForMemoryError(PeerLostError):
+    """Memory ran out where this process cannot mend it."""
 
-    def __init__(self, overlap: bool) -> None:
-        where = "while gradients were already on their way" if overlap else "while the weights were changing"
+    def __init__(self, where: str) -> None:
         super().__init__(
             f"memory ran out {where}, so this process cannot go on; run the same command again: it goes on from "
-            "the last snapshot with a smaller memory plan"
+            "the last snapshot with a smaller memory plan (distxcept launch --max-restarts does so by itself)"
         )

@@ -72,14 +72,11 @@ class State:
 
     def check_equal(self, when: str) -> None:
         """Raises unless every replica of every rank holds the same bits. Every rank has to call it."""
-        digests = []
-        copies = [self.engine.copies(variable) for variable in self.variables().values()]
-        for k in range(len(self.engine.local_replicas)):
-            digest = hashlib.sha256()
-            for copy in copies:
-                digest.update(copy[k].tobytes())
-            digests.append(digest.digest())
-        everywhere = b"".join(self.engine.exchange(b"".join(digests)))
+        digests = [hashlib.sha256() for _ in self.engine.local_replicas]
+        for variable in self.variables().values():
+            for digest, copy in zip(digests, self.engine.copies(variable), strict=True):
+                digest.update(copy.tobytes())
+        everywhere = b"".join(self.engine.exchange(b"".join(digest.digest() for digest in digests)))
         size = hashlib.sha256().digest_size
         found = [everywhere[i : i + size] for i in range(0, len(everywhere), size)]
         differing = [k for k, digest in enumerate(found) if digest != found[0]]

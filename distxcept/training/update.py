@@ -27,7 +27,7 @@ from distxcept.training.accumulate import Accumulator, Batch, Sums
 from distxcept.training.objective import Objective
 from distxcept.training.optimizer import Optimizer
 from distxcept.training.ordered import empty_lanes, lane_sums, sum_lanes
-from distxcept.training.out_of_memory import OUT_OF_MEMORY, LostInApplyError, is_out_of_memory
+from distxcept.training.out_of_memory import LostForMemoryError, is_out_of_memory
 from distxcept.training.state import State
 
 SCALE_GROWTH_UPDATES = 2000
@@ -109,11 +109,13 @@ class Update:
         applied, began = self._applied(), time.time()
         try:
             values = self._replica_step(batches, common, **form)
-        except OUT_OF_MEMORY as error:
+        except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            if overlap or self._applied() != applied:
-                raise LostInApplyError(overlap) from error
+            if overlap:
+                raise LostForMemoryError("while gradients were already on their way") from error
+            if self._applied() != applied:
+                raise LostForMemoryError("while the weights were changing") from error
             values = self._tell_failure(common, plan.lanes)
         samples, loss, correct, stop_sum, failed, applied, norm, scale, ready = values.numpy().tolist()
         return Outcome(

@@ -16,6 +16,11 @@ from typing import Any
 LONGEST_MICRO_STEPS = 2
 """Micro steps of a trial: with two there is everything that more would hold in memory."""
 
+BESIDE_BYTES = 192 * 2**20
+UPDATES_AHEAD = 2
+"""On a CPU a run holds more in the same memory than its update: threads that read, samples of the next updates, and a
+copy of the weights for a snapshot that is being written."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -84,7 +89,9 @@ def run_trial(request: Request) -> Trial:
         tf.zeros([0], tf.int32),
     )
     if on_cpu and request.limit_bytes is not None:
-        limit_process(request.limit_bytes)
+        state = sum(variable.numpy().nbytes for variable in update.state.variables().values())
+        inputs = request.virtual_batches * virtual * size**2 * 3 * UPDATES_AHEAD
+        limit_process(request.limit_bytes - state - inputs - BESIDE_BYTES)
     seconds = 0.0
     for number in range(2):
         began = time.monotonic()

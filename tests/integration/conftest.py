@@ -5,6 +5,16 @@ from collections.abc import Iterator
 import pytest
 import slurm_cluster
 
+# Two workers take whole files, in this order: long ones first, so that neither is left with one at the end.
+LONG = ("test_equivalence", "test_ordered", "test_horovod_build", "test_slurm_train", "test_memory_limit",
+        "test_out_of_memory", "test_launch_train", "test_train", "test_memory", "test_nonfinite", "test_killed_runs",
+        "test_against_keras", "test_lost_peers", "test_sbatch", "test_supervision")  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(LONG)))
+
 
 @pytest.fixture(scope="session")
 def _slurm_for_all_tests() -> Iterator[slurm_cluster.SlurmCluster]:

@@ -12,7 +12,7 @@ LIMIT = 1e-11
 UPDATES, SOAK_UPDATES, SOAK_RUNS = 3, 8, 20
 
 # Large enough that an update cannot do without new memory.
-LARGE = (("model.image_size", 128), ("model.width", 0.25), ("engine.check_every", 1))
+LARGE = (("model.image_size", 96), ("model.width", 0.125), ("engine.check_every", 1))
 
 
 def starved(engine: str, updates: int, rank_of_update: dict[int, int]) -> Case:

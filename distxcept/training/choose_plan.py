@@ -8,6 +8,7 @@ An earlier process that was lost for want of memory has left its word in the run
 """
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -17,7 +18,7 @@ from distxcept.data.host import free_memory, usable_cores
 from distxcept.data.peek import Glimpse
 from distxcept.engines import Engine
 from distxcept.errors import DoesNotFitError
-from distxcept.memory.budget import Budget, fullest_card_budget, host_budget
+from distxcept.memory.budget import Budget, fullest_card_budget, host_budget, others_on_cards
 from distxcept.memory.measuring import kind_of, measure, nothing_fits, trial_request
 from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.memory.nvml import NvmlUnavailable, read_gpus
@@ -49,6 +50,10 @@ def choose_plan(
     notice: Callable[[str], None] = lambda message: None,
 ) -> tuple[BatchPlan, MemoryPlan]:
     """Eager, on all ranks. `plan` has the config's micro batch, or any if that is auto."""
+    if engine.devices()[0].startswith("GPU"):
+        gpus = read_gpus()
+        for sentence in [] if isinstance(gpus, NvmlUnavailable) else others_on_cards(gpus, {os.getpid()}):
+            notice(sentence)
     fixed = MemoryPlan(plan.micro_batch, config.memory.remat == "on")
     if config.batch.micro != "auto" or plan.lanes is not None:
         chosen = fixed

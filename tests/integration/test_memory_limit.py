@@ -12,7 +12,9 @@ from launchers import run
 from safetensors.numpy import load_file
 
 from distxcept.config.load import load_config
+from distxcept.config.size import parse_size
 from distxcept.memory.candidates import micro_batches
+from distxcept.memory.probe import run_child
 from distxcept.training.build import build_plan
 
 DISTXCEPT = str(Path(sys.executable).with_name("distxcept"))
@@ -69,6 +71,27 @@ def measured(said: str) -> list[str]:
     return [line for line in said.splitlines() if line.startswith("  micro batch")]
 
 
+@pytest.mark.parametrize(("limit", "fits"), [(None, True), ("1000MiB", False)])
+def test_a_trial_tells_whether_a_candidate_fits(tmp_path: Path, limit: str | None, fits: bool) -> None:
+    small = Run(tmp_path, "small", {"image_size": 128, "width": 0.5, "freeze": "backbone"})
+    config = load_config(small.file, ["batch.micro=64"])
+    request = {
+        "config": config.model_dump(mode="json", by_alias=True),
+        "classes": 10,
+        "remat": False,
+        "virtual_batches": 16,
+        "padded": False,
+        "device": "CPU:0",
+        "threads": 1,
+        "limit_bytes": None if limit is None else parse_size(limit),
+    }
+    measured = run_child(request, 64)
+    assert measured.fits is fits, measured
+    if fits:
+        assert measured.seconds and measured.peak_bytes and measured.peak_bytes > 100 * 2**20
+
+
+@pytest.mark.soak
 def test_auto_takes_what_fits_and_remembers_it(tmp_path: Path) -> None:
     small = Run(tmp_path, "small", {"image_size": 128, "width": 0.5, "freeze": "backbone"})
     said = small.train("memory.limit=1000MiB")

@@ -88,7 +88,7 @@ class Results:
             str(self._folder),
         ]
         try:
-            done = run(command, timeout_seconds=60 + SECONDS_PER_CASE * len(cases))
+            done = run(command, timeout_seconds=600 + SECONDS_PER_CASE * len(cases))
         except AssertionError as error:
             self._failures[job] = str(error)
             return

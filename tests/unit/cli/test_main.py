@@ -2,9 +2,9 @@
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -109,9 +109,11 @@ def test_help_imports_nothing_heavy():
 
 
 def test_help_takes_no_more_than_300_ms():
+    """Of the processor: how long one waits for that depends on what else the machine does."""
     seconds = []
     for _ in range(5):
-        start = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(HELP, check=True, capture_output=True)
-        seconds.append(time.perf_counter() - start)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
     assert min(seconds) <= 0.3

@@ -1,4 +1,7 @@
-"""SIGKILL of a random rank at a random moment, then the same command: the bits of the run that nobody disturbed."""
+"""SIGKILL of a random rank at a random moment, then the same command: the bits of the run that nobody disturbed.
+
+`test_train.py` kills one run in every `make test`.
+"""
 
 import random
 from pathlib import Path
@@ -28,11 +31,12 @@ def undisturbed(tmp_path_factory):
 def cases():
     for number in range(10):
         for engine in ENGINES:
-            marks = [pytest.mark.mpi] if engine.startswith("horovod") else []
-            everyday = engine == "single" and number == 0
-            yield pytest.param(engine, number, marks=marks if everyday else [*marks, pytest.mark.soak])
+            yield pytest.param(
+                engine, number, marks=[pytest.mark.mpi] if engine.startswith("horovod") else []
+            )
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("engine", "number"), list(cases()))
 def test_killed_and_gone_on_with(engine: str, number: int, undisturbed, tmp_path: Path):
     if engine == "horovod2":

@@ -50,14 +50,16 @@ def command(folder: Path, name: str, *overrides: str) -> list[str]:
     ]  # fmt: skip
 
 
-def interrupt_after(update: int, folder: Path, program: list[str]) -> subprocess.CompletedProcess[str]:
-    """Starts the run, sends Ctrl-C once metrics.jsonl tells of `update`, and waits for its end."""
+def interrupt_after(
+    update: int, folder: Path, program: list[str], number: signal.Signals = signal.SIGINT
+) -> subprocess.CompletedProcess[str]:
+    """Starts the run, sends the signal once metrics.jsonl tells of `update`, and waits for its end."""
     metrics = folder / "metrics.jsonl"
     process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 400
     while process.poll() is None and time.monotonic() < deadline:
         if metrics.exists() and len(metrics.read_text().splitlines()) >= update:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             break
         time.sleep(0.05)
     stdout, stderr = process.communicate(timeout=400)
@@ -90,6 +92,16 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 75, done.stderr
     assert "run the same command again" in done.stderr
     return folder / "stopped"
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """By SIGKILL, at whatever moment it came."""
+    folder = tmp_path_factory.mktemp("killed")
+    program = command(folder, "killed", "checkpoint.every_updates=1")
+    done = interrupt_after(4, folder / "killed", program, signal.SIGKILL)
+    assert done.returncode == -signal.SIGKILL
+    return folder / "killed"
 
 
 def test_run_folder(undisturbed):
@@ -126,9 +138,9 @@ def test_interrupted_in_the_middle_of_an_epoch_and_gone_on_with(undisturbed, int
 
 @pytest.mark.parametrize("engine", ["mirrored", "horovod"])
 @pytest.mark.mpi
-def test_gone_on_with_on_other_engines(undisturbed, interrupted, tmp_path, engine):
+def test_gone_on_with_on_other_engines(undisturbed, killed, tmp_path, engine):
     folder = tmp_path / "elsewhere"
-    shutil.copytree(interrupted, folder)
+    shutil.copytree(killed, folder)
     if engine == "horovod":
         skip_without("horovod", "mpirun")
         done = run([*MPIRUN, "-np", "2", *command(tmp_path, "elsewhere")])

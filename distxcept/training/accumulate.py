@@ -96,7 +96,12 @@ class Accumulator:
             return self.micro_step(weights, part, seeds=seeds, scale=scale, fused=fused, remat=remat)
 
         if not steps:
-            return self.zeros(weights)
+            # Zeros that depend on an argument: a sum of constants over the ranks is worked out once, when TensorFlow
+            # optimises the graph, and never asked for again; this rank would fall out of step with the others.
+            nothing = tf.minimum(tf.abs(key), 0)
+            return tf.nest.map_structure(
+                lambda tensor: tensor + tf.cast(nothing, tensor.dtype), self.zeros(weights)
+            )
         if len(steps) == 1:
             return micro(0, steps[0])
         looped = len(steps) - 1 if peel_last or steps[-1] != steps[0] else len(steps)

@@ -65,6 +65,9 @@ class HorovodEngine(SingleEngine):
         return tf.cast(self._reduce(tf.cast(flat, tf.float16), name), flat.dtype)
 
     def _reduce(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
+        # An empty one is a constant on some ranks and computed on others: only the latter would go on asking for it.
+        if tensor.shape.num_elements() == 0:
+            return tensor
         return self.hvd.allreduce(tensor, op=self.hvd.Sum, name=f"distxcept_{name}", ignore_name_scope=True)
 
     def gather(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:

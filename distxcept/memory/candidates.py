@@ -9,8 +9,8 @@ from distxcept.config.schema import Config
 from distxcept.memory.estimate import Device, EngineName, Estimate, Work, estimate
 from distxcept.model.layout import Layout
 
-# Measured on CPU (benchmarks/memory.py): what a micro step costs beside its samples, and what running each block twice
-# costs. On a GPU both may differ; the probe measures them there.
+# Assumed: what a micro step costs beside its samples, and what running each block twice costs. Where it matters the
+# probe measures both.
 STEP_COST_SAMPLES = 0.5
 REMAT_COST = 0.4
 

@@ -1,6 +1,7 @@
 """A real training on a disk that fills up: it warns, gives up with its code, and goes on once there is space."""
 
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -27,14 +28,14 @@ def disk(tmp_path):
 
 def fill(disk: Path) -> Path:
     ballast = disk / "ballast"
-    with ballast.open("wb") as file:
-        for size in (1 << 20, 1 << 12):
-            try:
-                while True:
-                    file.write(bytes(size))
-                    file.flush()
-            except OSError:
-                continue
+    file = os.open(ballast, os.O_WRONLY | os.O_CREAT)
+    for size in (1 << 20, 1 << 12):
+        try:
+            while os.write(file, bytes(size)) == size:
+                pass
+        except OSError:
+            continue
+    os.close(file)
     return ballast
 
 

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from distxcept.batching import BatchPlan
 from distxcept.data.augment import draw_views
 from distxcept.data.cache import Cache
-from distxcept.data.decode import TOGETHER, aligned_empty
 from distxcept.data.host import updates_ahead, usable_cores
 from distxcept.data.order import PADDING, update_indices
 from distxcept.data.patience import lacked_memory, outlast_want_of_memory, reason_of
 from distxcept.data.pool import MOST_PER_CORE, Workers, threads_wanted
 from distxcept.data.reader import MAX_PIXELS, Reader
+from distxcept.data.scaling.bilinear import aligned_empty
 from distxcept.data.sources.base import Source
 from distxcept.data.waiting import InputStats
 
@@ -35,6 +35,7 @@ OnBad = Callable[[int, str, str], None]
 """Called as (sample index, path, reason) for every bad sample, in the thread that asks for batches."""
 
 _MOST_AHEAD = 16
+_MOST_PER_TASK = 8
 
 
 @dataclass(frozen=True)
@@ -262,8 +263,8 @@ class Updates(Iterator[UpdateBatch]):
 
 
 def _chunk_size(samples: int, threads: int) -> int:
-    """Samples of one task: as many as are decoded together, but two updates shall keep all threads busy."""
-    return max(1, min(TOGETHER[0], 2 * samples // threads))
+    """Samples of one task: some, to spread what each costs, but two updates shall keep all threads busy."""
+    return max(1, min(_MOST_PER_TASK, 2 * samples // threads))
 
 
 def _to_tensors(slots: _Slots) -> ReplicaBatch:

@@ -18,9 +18,9 @@ import odd_files
 import tensorflow as tf
 
 from distxcept.config.augment import Augment, Crop
-from distxcept.data.augment import draw_views
-from distxcept.data.decode import render_many
-from distxcept.data.sources.base import BadSample, Sample
+from distxcept.data.augment import View, draw_views
+from distxcept.data.decode import render
+from distxcept.data.sources.base import BadSample, Pixels, Sample
 
 MAX_PIXELS = 4_000_000
 SIZE = 71
@@ -84,6 +84,14 @@ def peak_mib() -> float:
     return int(match[1]) / 1024
 
 
+def one(data: bytes, view: View, out: Pixels) -> Exception | None:
+    try:
+        render(Sample(encoded=data), view, out, max_pixels=MAX_PIXELS)
+    except Exception as error:
+        return error
+    return None
+
+
 def main(files: int, seed: int) -> dict[str, object]:
     counts = {"files": 0, "decoded": 0, "bad": 0}
     odd: dict[str, int] = {}
@@ -97,9 +105,7 @@ def main(files: int, seed: int) -> dict[str, object]:
         views = draw_views(Augment(crop=Crop(scale=(0.1, 1.0))), seed=seed, epoch=0, indices=indices)
         begun = time.perf_counter()
         with tf.device("/CPU:0"):
-            results = render_many(
-                [Sample(encoded=d) for d in batch], views, outs[: len(batch)], max_pixels=MAX_PIXELS
-            )
+            results = [one(*arguments) for arguments in zip(batch, views, outs, strict=False)]
         slowest = max(slowest, time.perf_counter() - begun)
         for result in results:
             counts["files"] += 1

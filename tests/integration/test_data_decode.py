@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from distxcept.data.augment import PLAIN, View
-from distxcept.data.decode import decode_whole, render, render_many
+from distxcept.data.decode import decode_whole, render
+from distxcept.data.reader import Reader
 from distxcept.data.sources.base import BadSample, Sample
 from distxcept.data.window import Window, centre_square
 
@@ -97,7 +98,19 @@ def test_the_pixel_limit_is_the_callers():
         render(Sample(encoded=content), PLAIN, np.empty((71, 71, 3), np.uint8), max_pixels=100)
 
 
-def test_many_at_once_give_the_bits_of_each_alone_and_a_broken_one_harms_no_other():
+class Listed:
+    """As much of a source as a reader asks for."""
+
+    class_names = ("a",)
+
+    def __init__(self, contents):
+        self.contents, self.labels = contents, np.zeros(len(contents), np.int32)
+
+    def read(self, index):
+        return Sample(encoded=self.contents[index])
+
+
+def test_a_broken_sample_harms_no_other():
     contents = [content for content, _, _ in GOOD.values()] * 2
     contents[5:5] = [BAD["truncated.jpg"][0], BAD["bomb.png"][0]]
     plain = GOOD["plain.jpg"][0]
@@ -107,10 +120,10 @@ def test_many_at_once_give_the_bits_of_each_alone_and_a_broken_one_harms_no_othe
         View(lambda w, h, k=k: Window(k % 7, k % 5, 60, 70), flip=k % 2 == 0) for k in range(len(contents))
     ]
     outs = [np.zeros((71, 71, 3), np.uint8) for _ in contents]
-    results = render_many([Sample(encoded=c) for c in contents], views, outs, max_pixels=100_000_000)
+    results = Reader(source=Listed(contents), seed=0, augment=None).fill(range(len(contents)), views, outs)
     failed = [k for k, result in enumerate(results) if isinstance(result, Exception)]
     assert failed == [5, 6, 11]
     for k, content in enumerate(contents):
         if k not in failed:
-            assert results[k] == 120 * 90
+            assert results[k].stored_pixels == 120 * 90
             assert np.array_equal(outs[k], rendered(content, views[k]))

@@ -73,6 +73,7 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
         from distxcept.memory.memory_plan import read_memory_plan
         from distxcept.report.console import Terminal
         from distxcept.report.run_folder import RunFiles, add_to_log, make_run_folder, write_start_files
+        from distxcept.report.run_telemetry import telemetry_of
         from distxcept.training.build import build_training
         from distxcept.training.events import Observers
         from distxcept.training.loop import Loop
@@ -108,6 +109,7 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
             allow_config_change=args.allow_config_change,
             signals=signals,
             health=attendance.health,
+            telemetry=telemetry_of(training, folder),
         )
         attendance.health.before_exit = loop.saver.finish_soon
         loop.run()

@@ -144,6 +144,9 @@ class RunSection(Section):
         default=None, description="updates between evaluations; null: at the end of each epoch"
     )
     log_every: PositiveInt = Field(default=10, description="updates between lines of metrics.jsonl")
+    telemetry_every: Annotated[float, Field(ge=0.1)] | None = Field(
+        default=5.0, description="seconds between looks at the devices (telemetry.jsonl); null: none"
+    )
     max_nonfinite_updates: PositiveInt = Field(
         default=10, description="so many non-finite updates in a row end the run as diverged (exit 5)"
     )

@@ -35,6 +35,7 @@ from distxcept.errors import (
 )
 from distxcept.memory.limit import release_memory
 from distxcept.memory.memory_plan import InUse, MemoryPlan, next_smaller, write_memory_plan
+from distxcept.memory.telemetry import Telemetry
 from distxcept.training.accumulate import Batch
 from distxcept.training.bad_images import BadImages
 from distxcept.training.build import Training
@@ -63,12 +64,14 @@ class Loop:
         allow_config_change: bool = False,
         signals: StopSignals | None = None,
         health: NoHealth | None = None,
+        telemetry: Telemetry | None = None,
     ):
         self.training, self.observer, self.run_folder = training, observer, run_folder
         self.config, self.engine, self.plan = training.config, training.engine, training.plan
         self.allow_config_change = allow_config_change
         self.signals = signals or StopSignals()
         self.health = health or NoHealth()
+        self.telemetry = telemetry or Telemetry(every_seconds=None)
         self.progress = Progress()
         self.meter = Meter(training)
         self.stragglers = Stragglers(training.engine)
@@ -99,7 +102,7 @@ class Loop:
         )
         self.signals.defer()
         self.health.updated(self.progress.update)
-        with batches:
+        with batches, self.telemetry:
             while self.progress.update < total and not self.progress.finished:
                 with self.meter.waiting_for_data():
                     batch = next(batches)
@@ -109,6 +112,7 @@ class Loop:
                     )
                 self.health.updated(self.progress.update)
                 self._look_for_stragglers(batch)
+                self._tell_telemetry()
                 self._after_update(batch, total)
                 if self._ends_epoch(batch):
                     self._advise(batches)
@@ -118,6 +122,7 @@ class Loop:
                         f"stopped on request after update {self.progress.update} of {total}, everything is saved; "
                         "run the same command again to go on"
                     )
+        self._tell_notices()
         self.saver.save_last(self.progress)
         return self._summary(total)
 
@@ -302,7 +307,7 @@ class Loop:
     def _evaluate(self, epoch: int, total: int) -> None:
         assert self.training.validation is not None
         progress = self.progress
-        with self.meter.paused():
+        with self.meter.paused(), self.telemetry.evaluating():
             result = self.training.evaluate(
                 self.training.validation,
                 image_size=self.config.model.image_size,
@@ -355,6 +360,19 @@ class Loop:
             tf.constant(self.plan.local_lane_bounds(virtual, replica), tf.int32)
             for replica in self.engine.local_replicas
         ]
+
+    def _tell_telemetry(self) -> None:
+        self.telemetry.after_update(
+            self.progress.update,
+            micro_batch=self.memory_plan.micro,
+            remat=self.memory_plan.remat,
+            waited_seconds=self.meter.waited_seconds,
+        )
+        self._tell_notices()
+
+    def _tell_notices(self) -> None:
+        for notice in self.telemetry.take_notices():
+            self._happened(notice.kind, notice.message, **notice.details)
 
     def _happened(self, kind: str, message: str, **details: Any) -> None:
         if self.engine.is_chief:

@@ -17,6 +17,8 @@ class Meter:
     def __init__(self, training: Training):
         self._device = training.engine.devices()[0]
         self.updates_of_process = 0
+        self.waited_seconds = 0.0
+        """For data, since the process began."""
         self._epoch_seconds = 0.0
         self.last_wait_seconds = self.last_work_seconds = 0.0
         """Of the last update, on this rank: waiting for data, and computing what the reduction needs."""
@@ -35,6 +37,7 @@ class Meter:
         yield
         self.last_wait_seconds = time.perf_counter() - began
         self._waited += self.last_wait_seconds
+        self.waited_seconds += self.last_wait_seconds
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,6 +122,22 @@ def test_run_folder(undisturbed):
     assert np.mean([line["loss"] for line in train[-3:]]) < np.mean([line["loss"] for line in train[:3]])
 
 
+def test_telemetry(undisturbed):
+    samples = telemetry(undisturbed)
+    assert {(line["kind"], line["rank"]) for line in samples} == {("sample", 0)}
+    assert (samples[0]["phase"], samples[0]["update"]) == ("start", 0)
+    assert (samples[-1]["update"], samples[-1]["cards"]) == (30, [])
+    assert samples[-1]["rss_bytes"] > 100 * 2**20
+    (events,) = undisturbed.glob("tensorboard/telemetry-rank-0/events.out.tfevents.*")
+    assert events.read_bytes().count(b"host/rss_gib") == len(samples)
+    told = [json.loads(line)["kind"] for line in (undisturbed / "events.jsonl").read_text().splitlines()]
+    assert set(told) <= {"started", "saved", "ended"}  # nothing to notice in a healthy run
+
+
+def telemetry(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "telemetry.jsonl").read_text().splitlines()]
+
+
 def test_interrupted_in_the_middle_of_an_epoch_and_gone_on_with(undisturbed, interrupted, tmp_path):
     """Twice: the same bits as the run that nobody disturbed, and every update told once."""
     folder = tmp_path / "again"
@@ -148,6 +165,7 @@ def test_gone_on_with_on_other_engines(undisturbed, killed, tmp_path, engine):
         done = run(command(tmp_path, "elsewhere", "engine.devices=2", "batch.micro=8"))
     assert done.returncode == 0, done.stderr
     assert difference(last_tensors(undisturbed), last_tensors(folder)) < 1e-11
+    assert {line["rank"] for line in telemetry(folder)} == ({0, 1} if engine == "horovod" else {0})
 
 
 def test_another_training_is_refused(interrupted):

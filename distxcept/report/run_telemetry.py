@@ -1,0 +1,80 @@
+"""The telemetry of a run: which cards to look at, what to compare them with, where to write."""
+
+from pathlib import Path
+from typing import cast
+
+import psutil
+import tensorflow as tf
+
+from distxcept.data.host import free_memory
+from distxcept.engines import Engine
+from distxcept.memory.candidates import Situation
+from distxcept.memory.cuda_cards import bus_ids
+from distxcept.memory.estimate import EngineName
+from distxcept.memory.memory_plan import read_memory_plan
+from distxcept.memory.notices import SETTLING_UPDATES, Judge
+from distxcept.memory.nvml import GpuState, find_cards, read_gpus
+from distxcept.memory.roomier import Roomier
+from distxcept.memory.telemetry import Telemetry
+from distxcept.model.layout import Layout
+from distxcept.report.telemetry_files import TelemetryFiles
+from distxcept.training.build import Training
+
+
+def telemetry_of(training: Training, run_folder: Path) -> Telemetry:
+    """Eager, when the devices are in use. Starts nothing yet."""
+    config, engine, plan = training.config, training.engine, training.plan
+    if config.run.telemetry_every is None:
+        return Telemetry(every_seconds=None)
+    gpus = [device for device in engine.devices() if device.startswith("GPU")]
+    classes = config.model.classes
+    cards = find_cards(bus_ids(physical_numbers(gpus)))
+    roomier = Roomier(
+        config,
+        plan,
+        training.remat,
+        Situation(
+            layout=Layout(
+                classes=len(training.train.class_names) if classes == "auto" else classes,
+                width=config.model.width,
+            ),
+            device="gpu" if gpus else "cpu",
+            engine=cast(EngineName, engine.name),
+            masked=bool(plan.samples % plan.global_batch) and config.data.remainder == "keep",
+        ),
+        tight=read_memory_plan(run_folder) is not None,
+    )
+    filling = plan.updates_per_epoch if config.data.cache == "memory" else 0
+    return Telemetry(
+        every_seconds=config.run.telemetry_every,
+        judge=Judge(
+            own_pids=pids_of_job(engine),
+            larger=roomier,
+            host_free_bytes=free_memory,
+            settling_updates=max(SETTLING_UPDATES, filling),
+        ),
+        output=TelemetryFiles(run_folder, rank=engine.rank, ranks=engine.ranks),
+        read_cards=lambda: read_cards(cards),
+        device_bytes=lambda: tuple(tf.config.experimental.get_memory_info(gpu)["current"] for gpu in gpus),
+    )
+
+
+def physical_numbers(gpus: list[str]) -> list[int]:
+    """CUDA's numbers of TensorFlow's devices GPU:K: a rank sees its own card as GPU:0, wherever it is."""
+    visible = tf.config.get_visible_devices("GPU")
+    return [int(visible[int(gpu.partition(":")[2])].name.rpartition(":")[2]) for gpu in gpus]
+
+
+def read_cards(indexes: list[int]) -> list[GpuState]:
+    """Asked for none, the driver is left alone: a run on the CPU has no business with it."""
+    found = read_gpus(indexes) if indexes else []
+    return found if isinstance(found, list) else []
+
+
+def pids_of_job(engine: Engine) -> set[int]:
+    """This process and the ranks beside it: an MPI library may hold a little of its neighbours' cards."""
+    own = psutil.Process()
+    if engine.local_ranks == 1:
+        return {own.pid}
+    parent = own.parent()
+    return {own.pid} | {child.pid for child in (parent.children() if parent else [])}

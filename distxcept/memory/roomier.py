@@ -36,12 +36,12 @@ class Roomier:
     """As the process began it."""
     remat: bool
     situation: Situation
-    tight: bool = False
-    """An earlier process was lost for want of memory."""
+    tried: bool = False
+    """Larger ones are out of the question: measured for `batch.micro: auto`, or an earlier process was lost with one."""
 
     def __call__(self, moment: Moment, free_bytes: int) -> tuple[int, int] | None:
-        if self.tight or (moment.micro_batch, moment.remat) != (self.plan.micro_batch, self.remat):
-            return None  # what is larger has failed before
+        if self.tried or (moment.micro_batch, moment.remat) != (self.plan.micro_batch, self.remat):
+            return None  # it was larger, and ran out of memory
         (now,) = self._candidates(moment.micro_batch)
         memory = self.config.memory
         found = largest_that_fits(

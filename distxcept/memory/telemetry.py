@@ -65,8 +65,13 @@ class Telemetry:
 
     def __enter__(self) -> Self:
         if self._every is not None:
-            self._thread = threading.Thread(target=self._run, name="distxcept-telemetry", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="distxcept-telemetry", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # a tight memory.limit leaves no room for its stack
+                self._give_up(error)
+            else:
+                self._thread = thread
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -116,8 +121,11 @@ class Telemetry:
                 if self._output:
                     self._output.close()
         except Exception as error:  # whatever it is, the training has to go on
-            text = f"telemetry ends here, the training goes on: {type(error).__name__}: {error}"
-            self._notices.append(Notice("telemetry_failed", "telemetry", " ".join(text.split())))
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        text = f"telemetry ends here, the training goes on: {type(error).__name__}: {error}"
+        self._notices.append(Notice("telemetry_failed", "telemetry", " ".join(text.split())))
 
     def _look(self) -> None:
         sample = self._take()

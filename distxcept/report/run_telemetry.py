@@ -42,7 +42,7 @@ def telemetry_of(training: Training, run_folder: Path) -> Telemetry:
             engine=cast(EngineName, engine.name),
             masked=bool(plan.samples % plan.global_batch) and config.data.remainder == "keep",
         ),
-        tight=read_memory_plan(run_folder) is not None,
+        tried=config.batch.micro == "auto" or read_memory_plan(run_folder) is not None,
     )
     filling = plan.updates_per_epoch if config.data.cache == "memory" else 0
     return Telemetry(

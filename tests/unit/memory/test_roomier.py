@@ -57,13 +57,13 @@ def test_the_largest_that_fits(free, expected):
     "one",
     [
         roomier(64),
-        roomier(tight=True),
+        roomier(tried=True),
         roomier(16),  # began with 16, runs with 8: it ran out of memory
         roomier(lanes=8),
         roomier(memory={"reserve": "1100GiB"}),
         roomier(memory={"limit": "2GiB"}),
     ],
-    ids=["whole already", "lost before", "shrunk", "ordered", "reserve", "limit"],
+    ids=["whole already", "tried before", "shrunk", "ordered", "reserve", "limit"],
 )
 def test_nothing_to_propose(one):
     moment = replace(MOMENT, micro_batch=64) if one.plan.micro_batch == 64 else MOMENT

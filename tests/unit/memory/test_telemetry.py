@@ -118,6 +118,16 @@ def test_a_failure_is_one_notice_and_harms_nobody(options, message):
     assert options["output"].closed
 
 
+def test_no_room_for_a_thread(monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with telemetry(Recorder()) as running:
+        tell(running, 1)
+    assert [notice.kind for notice in running.take_notices()] == ["telemetry_failed"]
+
+
 def test_the_end_does_not_wait_for_a_driver_that_hangs(monkeypatch):
     monkeypatch.setattr("distxcept.memory.telemetry.PATIENCE_SECONDS", 0.01)
     hanging, answer = threading.Event(), threading.Event()

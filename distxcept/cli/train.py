@@ -35,6 +35,11 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         action="store_true",
         help="go on although the config now defines another training than before",
     )
+    parser.add_argument(
+        "--memory-phases",
+        action="store_true",
+        help="first measure the peak memory of forward, backward, reduce and apply, each on its own",
+    )
     parser.set_defaults(run=run)
 
 
@@ -111,6 +116,12 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
             health=attendance.health,
             telemetry=telemetry_of(training, folder),
         )
+        if args.memory_phases:
+            from distxcept.training.memory_phases import describe_phases, measure_phases
+
+            phases = measure_phases(training)
+            if engine.is_chief:
+                Observers([terminal, files]).happened("memory_phases", describe_phases(phases), **phases)
         attendance.health.before_exit = loop.saver.finish_soon
         loop.run()
     return attendance.exit_code

@@ -139,11 +139,7 @@ class Accumulator:
         normalizer = VirtualBatchNormalizer(batch.mask, fused=fused, frozen=self.frozen_norms)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(sources)
-            images, targets = self.mixed(batch, seeds)
-            compute = self.precision.compute
-            logits = self.model(images, weights, normalizer, dtype=compute, dropout_seeds=seeds, remat=remat)
-            logits = tf.cast(logits, self.precision.variable)
-            loss = tf.reduce_sum(self.objective.losses(logits, targets) * tf.cast(mask, logits.dtype))
+            loss, logits = self.forward(weights, batch, normalizer, seeds=seeds, remat=remat)
             target = loss * scale
         gradients = tape.gradient(target, sources)
         missing = [name for name, gradient in zip(self.trained, gradients, strict=True) if gradient is None]
@@ -157,6 +153,23 @@ class Accumulator:
             tf.concat(statistics, axis=0) if statistics else tf.zeros([0], self.precision.variable),
             tf.stack([tf.cast(counter, tf.float64) for counter in counters]),
         )
+
+    def forward(
+        self,
+        weights: Mapping[str, tf.Tensor],
+        batch: Batch,
+        normalizer: VirtualBatchNormalizer,
+        *,
+        seeds: tf.Tensor,
+        remat: bool,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Traced, replica context. The sum of the samples' losses, and the logits."""
+        images, targets = self.mixed(batch, seeds)
+        compute = self.precision.compute
+        logits = self.model(images, weights, normalizer, dtype=compute, dropout_seeds=seeds, remat=remat)
+        logits = tf.cast(logits, self.precision.variable)
+        mask = tf.cast(tf.reshape(batch.mask, [-1]), logits.dtype)
+        return tf.reduce_sum(self.objective.losses(logits, targets) * mask), logits
 
     def mixed(self, batch: Batch, seeds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Images of the micro batch and their targets, mixed by MixUp or CutMix if the config says so."""

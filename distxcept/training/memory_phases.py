@@ -1,0 +1,183 @@
+"""Peak memory by phase of an update: forward, backward, reduce, apply. A diagnosis before the training, on request.
+
+Inside the one traced function of an update nothing tells where a phase ends. So each phase is traced and run on its own
+here, on random images, and the whole update beside them. What differs from the real thing: between forward and backward
+everything that the backward pass needs is held, where the whole update gives it back piece by piece. The sum of both is
+therefore an upper bound of what the update needs; `update` is what it really takes.
+"""
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from distxcept.config.size import show_size
+from distxcept.errors import ConfigError
+from distxcept.memory.limit import process_bytes
+from distxcept.model.batchnorm import VirtualBatchNormalizer
+from distxcept.training.accumulate import Batch
+from distxcept.training.build import Training
+
+PHASES = ("forward", "backward", "reduce", "apply", "update")
+
+
+class Peak:
+    """The most memory that a device held: of a GPU what TensorFlow's allocator gave out, on a CPU what the process had."""
+
+    def __init__(self, device: str):
+        self._device = device if device.startswith("GPU") else None
+
+    def reset(self) -> int:
+        """Forgets the peak so far; bytes held now."""
+        if self._device is not None:
+            tf.config.experimental.reset_memory_stats(self._device)
+            return int(tf.config.experimental.get_memory_info(self._device)["current"])
+        ctypes.CDLL(None).malloc_trim(
+            0
+        )  # glibc keeps what is freed, and a later phase would grow into it unseen
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        return process_bytes("VmRSS")
+
+    def read(self) -> int:
+        if self._device is not None:
+            return int(tf.config.experimental.get_memory_info(self._device)["peak"])
+        return process_bytes("VmHWM")
+
+
+def measure_phases(training: Training) -> dict[str, int]:
+    """Eager, on all ranks: bytes of this rank's first device above what it holds between updates. Changes nothing."""
+    if training.plan.lanes is not None:
+        raise ConfigError("--memory-phases does not know engine.reduction: ordered; measure with fast")
+    state = training.update.state
+    before = state.read()
+    peak = Peak(training.engine.devices()[0])
+    try:
+        found = _forward_and_backward(training, peak)
+        found["reduce"] = _peak_of(_reduce(training), peak)
+        found["apply"] = _peak_of(_apply(training), peak)
+        found["update"] = _peak_of(_whole(training), peak)
+    except OSError as error:
+        raise ConfigError(
+            f"--memory-phases: the kernel does not let peaks be measured here: {error}"
+        ) from error
+    finally:
+        state.write(before)
+    return found
+
+
+def describe_phases(phases: dict[str, int]) -> str:
+    parts = [f"{phase} {show_size(phases[phase])}" for phase in PHASES[:-1]]
+    return f"peak memory by phase, each on its own: {', '.join(parts)}; a whole update {show_size(phases['update'])}"
+
+
+def _peak_of(phase: Callable[[], Any], peak: Peak) -> int:
+    """Runs it twice: the first time it is traced."""
+    phase()
+    start = peak.reset()
+    phase()
+    return max(0, peak.read() - start)
+
+
+def _forward_and_backward(training: Training, peak: Peak) -> dict[str, int]:
+    """One micro step, cut where TensorFlow itself cuts: a function called under a tape hands out what its gradient needs."""
+    update, engine = training.update, training.engine
+    plan, found = training.plan, {}
+    (batch, *_) = random_batches(training, plan.micro_batch // plan.virtual_batch)
+    sources = [
+        tf.convert_to_tensor(_local(engine, update.state.weights[name]))
+        for name in update.accumulator.trained
+    ]
+
+    @tf.function(jit_compile=False, autograph=False)
+    def forward(sources: list[tf.Tensor], batch: Batch) -> tf.Tensor:
+        weights = {name: tf.convert_to_tensor(_local(engine, v)) for name, v in update.state.weights.items()}
+        weights |= dict(zip(update.accumulator.trained, sources, strict=True))
+        normalizer = VirtualBatchNormalizer(
+            batch.mask, fused=update.precision.variable != tf.float64, frozen=update.accumulator.frozen_norms
+        )
+        seeds = tf.zeros([batch.mask.shape[0], 2], tf.int64)
+        return update.accumulator.forward(weights, batch, normalizer, seeds=seeds, remat=training.remat)[0]
+
+    with tf.device(engine.devices()[0]):
+        for _ in range(2):  # the first time both are traced
+            start = peak.reset()
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(sources)
+                loss = forward(sources, batch)
+            loss.numpy()
+            found["forward"] = max(0, peak.read() - start)
+            peak.reset()
+            gradients = tape.gradient(loss, sources)
+            gradients[0].numpy()
+            found["backward"] = max(0, peak.read() - start)
+            del tape, gradients
+    return found
+
+
+def _reduce(training: Training) -> Callable[[], Any]:
+    engine = training.engine
+
+    def traced(sums: Any, common: Any) -> Any:
+        gradients, exact = engine.sum(sums[0], [sums[1]])
+        return tf.add_n([tf.reduce_sum(tensor) for tensor in (*gradients, *exact)])
+
+    compiled = engine.compile(traced)
+    sums = _zero_sums(training)
+    return lambda: compiled([sums] * len(engine.local_replicas), ())
+
+
+def _apply(training: Training) -> Callable[[], Any]:
+    """With gradients of zero and a learning rate of zero; what it changes all the same is put back at the end."""
+    update, engine = training.update, training.engine
+
+    def traced(sums: Any, common: Any) -> tf.Tensor:
+        (rate,) = common
+        weights = {name: tf.convert_to_tensor(v) for name, v in update.state.weights.items()}
+        return update._apply(weights, sums[0], sums[1], tf.ones_like(rate), tf.ones_like(rate), rate)
+
+    compiled = engine.compile(traced)
+    sums, rate = _zero_sums(training), tf.constant(0.0, update.precision.variable)
+    return lambda: compiled([sums] * len(engine.local_replicas), (rate,))
+
+
+def _whole(training: Training) -> Callable[[], Any]:
+    plan = training.plan
+    blocks = plan.blocks(plan.virtual_per_update)
+    sizes = [len(blocks[replica]) for replica in training.engine.local_replicas]
+    batches = random_batches(training, *sizes)
+    return lambda: training.update(batches, plan, key=0, rate=0.0, remat=training.remat)
+
+
+def _zero_sums(training: Training) -> tuple[list[tf.Tensor], tf.Tensor]:
+    update = training.update
+    zeros = update.accumulator.zeros(
+        {name: tf.convert_to_tensor(_local(training.engine, v)) for name, v in update.state.weights.items()}
+    )
+    return list(zeros.gradients), zeros.statistics
+
+
+def _local(engine: Any, variable: tf.Variable) -> Any:
+    """The copy of the first local replica."""
+    return variable.values[0] if hasattr(variable, "values") and not callable(variable.values) else variable
+
+
+def random_batches(training: Training, *virtual_batches: int) -> list[Batch]:
+    """One batch for each number of virtual batches."""
+    config, plan = training.config, training.plan
+    random, size = np.random.default_rng(0), config.model.image_size
+    classes = len(training.train.class_names)
+
+    def batch(number: int) -> Batch:
+        shape = (number, plan.virtual_batch)
+        return Batch(
+            random.integers(0, 256, (*shape, size, size, 3), np.uint8),
+            random.integers(0, classes, shape, np.int32),
+            np.ones(shape, np.float32),
+            tf.constant(0, tf.int32),
+            tf.zeros([0], tf.int32),
+        )
+
+    return [batch(number) for number in virtual_batches]

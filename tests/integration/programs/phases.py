@@ -1,0 +1,30 @@
+"""Peak memory by phase for two micro batches, in a process of its own; the answer is JSON on stdout."""
+
+import json
+
+import numpy as np
+
+from distxcept.config.schema import Config
+from distxcept.engines.devices import prepare_devices
+from distxcept.engines.single import SingleEngine
+from distxcept.training.build import build_training
+from distxcept.training.memory_phases import describe_phases, measure_phases
+
+found, device = [], prepare_devices(1, 1)[0]
+for micro in (8, 32):
+    config = Config.model_validate(
+        {
+            "model": {"image_size": 128, "width": 0.25},
+            "data": {"train": {"kind": "synthetic", "samples": 64, "classes": 3}},
+            "batch": {"global": 32, "virtual": 8, "micro": micro},
+            "optimizer": {"name": "adam", "ema": 0.9},
+        }
+    )
+    training = build_training(config, SingleEngine(device), middle_blocks=1)
+    before = training.update.state.read()
+    phases = measure_phases(training)
+    after = training.update.state.read()
+    same = all(np.array_equal(before[name], after[name]) for name in before)
+    parameters = sum(parameter.size for parameter in before.values())
+    found.append({**phases, "same": same, "text": describe_phases(phases), "parameters": parameters})
+print(json.dumps(found))

@@ -1,12 +1,12 @@
 """The memory estimate against what an update really takes, on CPU.
 
-    python benchmarks/memory.py [--json] [--cases N]
+    python benchmarks/memory.py [--others] [--json]
 
-Each case is a process of its own that runs the real update of the real Xception twice, one micro batch of random images;
-what counts is the largest resident memory during the second run, when everything is traced. TensorFlow's own part is
-what the same program takes for the smallest model (same layers and optimizer, width 1/16, one image of 71 px), less
-the few MiB that this model's tensors need. Allocation is made repeatable: glibc maps every tensor and unmaps it when
-it is freed; threads are fixed; oneDNN is off, because its own allocator and copies depend on the processor.
+Each case is a process of its own that runs the real update of the real Xception twice, on random images; what counts is
+the largest resident memory during the second run, when everything is traced. TensorFlow's own part is what the same
+program takes for the smallest model (the same graph at width 1/16 and 71 px, virtual batches of two), less the few MiB
+that this model's tensors need. Allocation is made repeatable: glibc maps every tensor and unmaps it when it is freed;
+threads are fixed; oneDNN is off, because its own allocator and copies depend on the processor.
 """
 
 import argparse
@@ -55,25 +55,49 @@ class Case:
     precision: str = "float32"
     padded: bool = False
     """One sample has weight zero, so that batch norm cannot use the fused kernel."""
+    lanes: int = 0
+    """Partial sums of an ordered reduction; 0: the fast one."""
+    ema: bool = False
+    freeze: str | None = None
+    middle_blocks: int = 8
 
     @property
     def virtual_batch(self) -> int:
         return self.virtual or self.micro
 
     @property
+    def note(self) -> str:
+        """What is special about it."""
+        notes = {
+            f"virtual batch {self.virtual}": self.virtual,
+            self.precision: self.precision != "float32",
+            "padding": self.padded,
+            f"{self.lanes} ordered lanes": self.lanes,
+            "moving average": self.ema,
+            f"{self.freeze} frozen": self.freeze,
+        }
+        return ", ".join(note for note, given in notes.items() if given)
+
+    @property
     def smallest(self) -> "Case":
         """The same graph with next to no tensors."""
-        return replace(self, image_size=71, width=1 / 16, micro=1, virtual=0)
+        virtual_batches = self.micro // self.virtual_batch
+        return replace(self, image_size=71, width=1 / 16, micro=2 * virtual_batches, virtual=2)
+
+    def optimizer_section(self) -> dict[str, Any]:
+        return {"name": self.optimizer, "ema": 0.999 if self.ema else None}
 
     def work(self) -> Work:
         return Work(
-            layout=Layout(classes=CLASSES, width=self.width),
+            layout=Layout(classes=CLASSES, width=self.width, middle_blocks=self.middle_blocks),
             image_size=self.image_size,
             micro_batch=self.micro,
             virtual_batch=self.virtual_batch,
             micro_steps=self.micro_steps,
             precision=self.precision,  # type: ignore[arg-type]
-            optimizer=OptimizerSection(name=self.optimizer),  # type: ignore[arg-type]
+            optimizer=OptimizerSection(**self.optimizer_section()),
+            freeze=self.freeze,
+            lanes=self.lanes or None,
             remat=self.remat,
             masked=self.padded,
             device="cpu",
@@ -102,6 +126,17 @@ CASES = [
         Case(128, 8, 0.5, "sgd", remat, micro_steps=2, virtual=2),
         Case(299, 16, 1.0, "sgd", remat),
     )
+]
+
+OTHERS = [
+    Case(128, 8, 0.5, "sgd", padded=True),
+    Case(128, 8, 0.5, "sgd", remat=True, padded=True),
+    Case(128, 8, 0.5, "sgd", precision="mixed_float16"),
+    Case(128, 8, 0.5, "sgd", precision="mixed_float16", padded=True),
+    Case(128, 8, 0.5, "lamb", ema=True),
+    Case(128, 8, 0.5, "adamw", freeze="block12"),
+    Case(128, 4, 0.5, "sgd", micro_steps=4, lanes=4),
+    Case(128, 16, 0.5, "sgd", virtual=4),
 ]
 
 
@@ -164,21 +199,24 @@ def child(case: Case) -> None:
     samples = case.micro * case.micro_steps
     config = Config.model_validate(
         {
-            "model": {"image_size": case.image_size, "width": case.width},
+            "model": {"image_size": case.image_size, "width": case.width, "freeze": case.freeze},
             "data": {"train": {"kind": "synthetic", "samples": CLASSES, "classes": CLASSES}},
             "batch": {"global": samples, "virtual": case.virtual_batch, "micro": case.micro},
-            "optimizer": {"name": case.optimizer},
+            "optimizer": case.optimizer_section(),
             "precision": case.precision,
+            "engine": {"reduction": "ordered", "lanes": case.lanes} if case.lanes else {},
             "memory": {"remat": "on" if case.remat else "off"},
         }
     )
-    training = build_training(config, SingleEngine(prepare_devices(1, None)[0]))
+    engine = SingleEngine(prepare_devices(1, None)[0])
+    training = build_training(config, engine, middle_blocks=case.middle_blocks)
     shape = (samples // case.virtual_batch, case.virtual_batch)
     pixels = (*shape, case.image_size, case.image_size, 3)
     mask = np.ones(shape, np.float32)
     mask[-1, -1] = 0.0 if case.padded else 1.0
     images = tf.constant(np.random.default_rng(0).integers(0, 256, pixels, np.uint8))
-    batch = Batch(images, tf.zeros(shape, tf.int32), mask, tf.constant(0), tf.zeros([0], tf.int32))
+    lanes = tf.constant(training.plan.local_lane_bounds(shape[0], 0), tf.int32)
+    batch = Batch(images, tf.zeros(shape, tf.int32), mask, tf.constant(0), lanes)
     for number in range(2):
         Path("/proc/self/clear_refs").write_text("5")  # the largest resident memory starts anew
         begun = time.perf_counter()
@@ -198,17 +236,16 @@ def _largest_resident() -> int:
 def render(rows: Sequence[Row]) -> str:
     """The table of docs/memory.md."""
     lines = [
-        "| px | micro batch | width | optimizer | remat | measured, MiB | estimated, MiB | error | s |",
+        "| px | micro batch | width | optimizer | remat | | measured, MiB | estimated, MiB | error |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         case = row.case
         steps = f" × {case.micro_steps}" if case.micro_steps > 1 else ""
-        virtual = f" (virtual {case.virtual})" if case.virtual else ""
         lines.append(
-            f"| {case.image_size} | {case.micro}{steps}{virtual} | {case.width:g} | {case.optimizer} "
-            f"| {'on' if case.remat else 'off'} | {row.measured_bytes / MIB:.0f} "
-            f"| {row.estimate.total_bytes / MIB:.0f} | {row.error:+.1%} | {row.seconds:.1f} |"
+            f"| {case.image_size} | {case.micro}{steps} | {case.width:g} | {case.optimizer} "
+            f"| {'on' if case.remat else 'off'} | {case.note} | {row.measured_bytes / MIB:.0f} "
+            f"| {row.estimate.total_bytes / MIB:.0f} | {row.error:+.1%} |"
         )
     return "\n".join(lines)
 
@@ -230,7 +267,10 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cases", type=int, default=len(CASES), help="only the first so many")
+    parser.add_argument(
+        "--first", type=int, default=0, metavar="N", help="leave out the cases before this one"
+    )
+    parser.add_argument("--others", action="store_true", help="the cases of other forms of the update")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -238,7 +278,7 @@ def main() -> int:
         child(Case(**json.loads(args.child)))
         return 0
     rows = []
-    for case in CASES[: args.cases]:
+    for case in (OTHERS if args.others else CASES)[args.first :]:
         rows.append(run_case(case))
         print(render(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
     found = summary(rows)

@@ -1,12 +1,10 @@
-"""What a plan wants to know of the data, as far as it can be had at once: no file of images is listed or opened."""
+"""What a plan wants to know of the data, as far as it can be had at once: no image is listed or opened."""
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from distxcept.config.schema import FolderSource, RecordsSource, Source, SyntheticSource
-from distxcept.data.sources.folder import class_folders
-from distxcept.data.sources.records import PACKED_INDEX
 
 
 @dataclass(frozen=True)
@@ -18,12 +16,17 @@ class Glimpse:
 
 
 def peek(source: Source) -> Glimpse:
+    # The modules of the sources load numpy, which takes longer than all the rest of a plan.
     try:
         if isinstance(source, SyntheticSource):
             return Glimpse(source.samples, source.classes)
-        if isinstance(source, FolderSource):
+        if isinstance(source, FolderSource) and Path(source.path).is_dir():
+            from distxcept.data.sources.folder import class_folders
+
             return Glimpse(None, len(class_folders(Path(source.path))) or None)
-        if isinstance(source, RecordsSource):
+        if isinstance(source, RecordsSource) and Path(source.path).is_dir():
+            from distxcept.data.sources.records import PACKED_INDEX
+
             head = json.loads((Path(source.path) / PACKED_INDEX).read_bytes())
             return Glimpse(int(head["samples"]), len(head["class_names"]))
     except (OSError, ValueError, KeyError, TypeError):

@@ -10,8 +10,10 @@ itself before the first tensor: see `budget.py`.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Literal
 
 from distxcept.config.optimizer import OptimizerSection
@@ -21,7 +23,7 @@ from distxcept.memory.liveness import Bytes, Kind
 from distxcept.memory.micro_step import micro_step_peak
 from distxcept.memory.workspace import CpuWorkspace, GpuWorkspace
 from distxcept.model.freezing import frozen_blocks, trained_parameters
-from distxcept.model.layout import Layout
+from distxcept.model.layout import Layout, Parameter
 
 Phase = Literal["micro step", "reduce", "apply"]
 Device = Literal["cpu", "gpu"]
@@ -109,18 +111,30 @@ def estimate(work: Work) -> Estimate:
             "weights": sum(p.elements for p in work.layout.parameters) * variable_bytes,
             "slots": len(work.optimizer.slot_names) * gradient_bytes,
             "moving_average": gradient_bytes if work.optimizer.ema is not None else 0,
+            "accumulators": _zeros_bytes(trained) * variable_bytes if _sums(work) else 0,
             "input": _input_bytes(work),
         }
     )
+    sums: Bytes = Counter({"accumulators": _sums(work) * gradient_bytes})
     largest = max((p.elements for p in trained), default=0) * variable_bytes
     step_values = STEP_VALUES[work.optimizer.name] + (work.optimizer.ema is not None)
     return Estimate(
         {
-            "micro step": state + _accumulators(work, gradient_bytes) + _micro_step(work),
+            "micro step": state + sums + _micro_step(work),
             "reduce": state + _reduction(work, gradient_bytes),
             "apply": state + Counter({"gradients": gradient_bytes, "workspace": step_values * largest}),
         }
     )
+
+
+def _sums(work: Work) -> int:
+    """Sums over micro steps that are alive at once, each as large as all gradients."""
+    return 1 + work.lanes if work.lanes is not None else int(work.micro_steps > 1)
+
+
+def _zeros_bytes(trained: Sequence[Parameter]) -> int:
+    """Numbers in the zeros from which sums start: constants of the graph, one for each shape, kept for ever."""
+    return sum(prod(shape) for shape in {p.shape for p in trained})
 
 
 def _micro_step(work: Work) -> Bytes:
@@ -136,7 +150,7 @@ def _micro_step(work: Work) -> Bytes:
             virtual_batches=work.micro_batch // work.virtual_batch,
             remat=work.remat,
             masked=masked,
-            accumulates=work.micro_steps > 1 or work.lanes is not None,
+            accumulates=_sums(work) > 0,
             frozen_blocks=frozen_blocks(work.layout, work.freeze),
         )
         return micro_step_peak(work.layout, given)
@@ -144,12 +158,6 @@ def _micro_step(work: Work) -> Bytes:
     if work.precision == "float64" or work.lanes is not None:  # then the fused kernel is never used
         return of(masked=True)
     return max([of(masked=False), *([of(masked=True)] if work.masked else [])], key=Counter.total)
-
-
-def _accumulators(work: Work, gradient_bytes: int) -> Bytes:
-    if work.lanes is not None:
-        return Counter({"accumulators": (1 + work.lanes) * gradient_bytes})
-    return Counter({"accumulators": gradient_bytes if work.micro_steps > 1 else 0})
 
 
 def _reduction(work: Work, gradient_bytes: int) -> Bytes:

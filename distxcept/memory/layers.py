@@ -92,13 +92,13 @@ class Layers:
         return y, lambda dy: self.elementwise(dy, y)
 
     def pool(self, x: Value, y: Value) -> tuple[Value, Back]:
+        workspace = self.given.workspace
         self.run([x], [y])
-        places = y.size_bytes // self.given.compute_bytes * 8
 
         def back(dy: Value) -> Value:
             dx = Value(x.size_bytes, "workspace")
-            # Where each maximum stands, as 64-bit numbers, and the output once more to find it.
-            self.run([dy, x, y], [dx], workspace=places + y.size_bytes)
+            room = y.size_bytes // self.given.compute_bytes * workspace.pool_bytes
+            self.run([x, dy, y], [dx], in_place=workspace.pool_in_place, workspace=room)
             return dx
 
         return y, back

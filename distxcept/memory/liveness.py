@@ -25,7 +25,7 @@ Kind = Literal[
 Bytes = Counter[Kind]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Value:
     """A tensor. Two of the same size and kind are still two."""
 
@@ -33,7 +33,7 @@ class Value:
     kind: Kind
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Operation:
     reads: tuple[Value, ...]
     writes: tuple[Value, ...]
@@ -45,30 +45,36 @@ class Operation:
 
 def peak(operations: Sequence[Operation], results: Collection[Value] = ()) -> Bytes:
     """Bytes by kind at the moment when most are alive. Results stay to the end; what nobody wrote here is not counted."""
-    ends: dict[Value, int] = {}
+    lives = _lives(operations, results)
+    starts, ends = [0] * len(operations), [0] * (len(operations) + 1)
+    for value, (born, last) in lives.items():
+        starts[born] += value.size_bytes
+        ends[last] += value.size_bytes
+    alive = most = moment = 0
     for number, operation in enumerate(operations):
-        ends |= dict.fromkeys([*operation.reads, *operation.writes], number)
-    ends |= dict.fromkeys(results, len(operations))
-    alive: Bytes = Counter()
-    most: Bytes = Counter()
-    held: set[Value] = set()
-    for number, operation in enumerate(operations):
-        over = [value for value in (*operation.reads, *operation.writes) if ends[value] == number]
-        if operation.in_place and operation.reads[0] in over:
-            _free(operation.reads[0], alive, held)
-        for value in operation.writes:
-            alive[value.kind] += value.size_bytes
-            held.add(value)
-        alive["workspace"] += operation.workspace_bytes
-        if alive.total() > most.total():
-            most = alive.copy()
-        alive["workspace"] -= operation.workspace_bytes
-        for value in over:
-            _free(value, alive, held)
-    return most
+        alive += starts[number]
+        if alive + operation.workspace_bytes > most:
+            most, moment = alive + operation.workspace_bytes, number
+        alive -= ends[number]
+    found: Bytes = Counter()
+    for value, (born, last) in lives.items():
+        if born <= moment <= last:
+            found[value.kind] += value.size_bytes
+    if operations:
+        found["workspace"] += operations[moment].workspace_bytes
+    return found
 
 
-def _free(value: Value, alive: Bytes, held: set[Value]) -> None:
-    if value in held:
-        held.remove(value)
-        alive[value.kind] -= value.size_bytes
+def _lives(operations: Sequence[Operation], results: Collection[Value]) -> dict[Value, tuple[int, int]]:
+    """The numbers of the first and the last operation at which each value takes memory."""
+    born = {value: number for number, one in enumerate(operations) for value in one.writes}
+    last = dict(born)
+    for number, operation in enumerate(operations):
+        for value in operation.reads:
+            last[value] = number
+    for value in results:
+        last[value] = len(operations)
+    for number, operation in enumerate(operations):
+        if operation.in_place and last[operation.reads[0]] == number:
+            last[operation.reads[0]] = number - 1
+    return {value: (first, last[value]) for value, first in born.items() if first <= last[value]}

@@ -1,4 +1,4 @@
-"""Room that a convolution takes while it runs."""
+"""Room that convolutions and max-pooling take while they run."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,6 +13,16 @@ _SHARED_WORK_BYTES = 256 * 2**10
 class Workspace(Protocol):
     """Bytes that a convolution with this kernel takes, of `samples` images whose output has `side` pixels a side."""
 
+    @property
+    def pool_bytes(self) -> int:
+        """What the backward pass of max-pooling takes for each number of its output."""
+        ...
+
+    @property
+    def pool_in_place(self) -> bool:
+        """Whether it writes its result over its input."""
+        ...
+
     def forward(self, kernel: Parameter, samples: int, side: int, number_bytes: int) -> int: ...
 
     def backward(
@@ -25,6 +35,9 @@ class CpuWorkspace:
     """TensorFlow's own kernels, without oneDNN."""
 
     threads: int
+    pool_bytes: int = 8
+    """Where each maximum stands."""
+    pool_in_place: bool = True
 
     def forward(self, kernel: Parameter, samples: int, side: int, number_bytes: int) -> int:
         return 0
@@ -47,6 +60,9 @@ class CpuWorkspace:
 @dataclass(frozen=True)
 class GpuWorkspace:
     """An assumption, not measured by this project: cuDNN may use a copy of a convolution's input and output."""
+
+    pool_bytes: int = 0
+    pool_in_place: bool = False
 
     def forward(self, kernel: Parameter, samples: int, side: int, number_bytes: int) -> int:
         if len(kernel.shape) != 4 or kernel.kind == "depthwise":

@@ -1,6 +1,7 @@
 """Batches of updates for the replicas of this process, read ahead by threads.
 
-    order (pure) → indices of an update → threads: read, check, decode and crop, scale → uint8 arrays → tensors
+    order (pure) → indices of an update → threads: read, check, decode and crop, scale → uint8 arrays
+    → a thread: the next update's tensors, on the devices of their replicas
 
 Each sample has its slot in the update's arrays from the start, so threads may finish in any order and the result
 is the same. Several updates are in flight, across the ends of epochs too. An error in a sample gives it weight
@@ -10,7 +11,9 @@ zero and a report; every replica still gets its arrays, so no rank falls out of 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -21,6 +24,7 @@ from numpy.typing import NDArray
 
 from distxcept.batching import BatchPlan
 from distxcept.data.augment import draw_views
+from distxcept.data.batches import HOST, ReplicaBatch, Slots, UpdateBatch, to_tensors
 from distxcept.data.cache import Cache
 from distxcept.data.host import updates_ahead, usable_cores
 from distxcept.data.order import PADDING, update_indices
@@ -34,59 +38,24 @@ from distxcept.data.waiting import InputStats
 OnBad = Callable[[int, str, str], None]
 """Called as (sample index, path, reason) for every bad sample, in the thread that asks for batches."""
 
+Devices = Callable[[], Sequence[str] | None]
+"""Asked when an update is delivered: the device of each local replica, or None to leave the images on the host."""
+
 _MOST_AHEAD = 16
 _MOST_PER_TASK = 8
 
 
-@dataclass(frozen=True)
-class ReplicaBatch:
-    """What one replica computes in one update: n virtual batches of v samples, on the host. n may be 0."""
-
-    images: tf.Tensor
-    """uint8 [n, v, height, width, 3]; normalisation happens on the device."""
-    labels: tf.Tensor
-    """int32 [n, v]; 0 where the weight is 0."""
-    weights: tf.Tensor
-    """float32 [n, v]; 0 for padding and for images that could not be read, else 1."""
-    indices: tf.Tensor
-    """int64 [n, v]; sample index in the source, -1 for padding."""
-    first_virtual: int
-    """Number, within the update, of the first virtual batch."""
-
-
-@dataclass(frozen=True)
-class UpdateBatch:
-    epoch: int
-    update: int
-    """Counted within the epoch."""
-    replicas: list[ReplicaBatch]
-    """One for each local replica."""
-    real_samples: int
-    """Samples that the update has over all replicas, bad ones included."""
-    wait_seconds: float = 0.0
-    """How long the caller waited for it."""
-
-
-@dataclass
-class _Slots:
-    """The arrays of one replica while threads fill them."""
-
-    images: NDArray[np.uint8]
-    labels: NDArray[np.int32]
-    weights: NDArray[np.float32]
-    indices: NDArray[np.int64]
-    first_virtual: int
-
-
 @dataclass
 class _Pending:
-    """An update on its way."""
+    """An update on its way: read by many tasks, then, once it is the next, delivered as tensors."""
 
     epoch: int
     update: int
     real_samples: int
-    replicas: list[_Slots]
+    replicas: list[Slots]
     tasks_left: int = 0
+    is_next: bool = False
+    batches: list[ReplicaBatch] = field(default_factory=list)
     bad: list[tuple[int, str]] = field(default_factory=list)
     error: BaseException | None = None
     ready: threading.Event = field(default_factory=threading.Event)
@@ -110,14 +79,16 @@ class Updates(Iterator[UpdateBatch]):
         workers: int | None,
         most_ahead: int,
         on_bad: OnBad | None,
+        devices: Devices | None,
     ):
         self._reader, self._plan, self._replicas, self._points = reader, plan, replicas, points
-        self._image_size, self._on_bad = image_size, on_bad
+        self._image_size, self._on_bad, self._devices = image_size, on_bad, devices
         self._fixed_workers = workers
         threads = workers or usable_cores()
         self._workers = Workers(threads, threads if workers else threads * MOST_PER_CORE)
         self._ahead, self._most_ahead = min(2, most_ahead), most_ahead
         self._pending: deque[_Pending] = deque()
+        self._delivery = ThreadPoolExecutor(1, thread_name_prefix="distxcept-delivery")
         self._lock = threading.Lock()
         self._stats = self._new_stats()
 
@@ -139,15 +110,14 @@ class Updates(Iterator[UpdateBatch]):
         for index, reason in sorted(done.bad):
             if self._on_bad is not None:
                 self._on_bad(index, self._reader.source.name(index), reason)
-        with tf.device("/CPU:0"):
-            batches = [_to_tensors(slots) for slots in done.replicas]
-        return UpdateBatch(done.epoch, done.update, batches, done.real_samples, waited)
+        return UpdateBatch(done.epoch, done.update, done.batches, done.real_samples, waited)
 
     def close(self) -> None:
         """Stops the threads; what was read ahead is dropped. May be called twice."""
         self._points = iter(())
         self._pending.clear()
         self._workers.close()
+        self._delivery.shutdown(wait=True, cancel_futures=True)
 
     def __enter__(self) -> "Updates":
         return self
@@ -182,8 +152,12 @@ class Updates(Iterator[UpdateBatch]):
         while len(self._pending) < self._ahead:
             point = next(self._points, None)
             if point is None:
-                return
+                break
             self._pending.append(self._start(*point))
+        if self._pending and not self._pending[0].is_next:
+            with self._lock:
+                self._pending[0].is_next = True
+                self._deliver_if_due(self._pending[0])
 
     def _start(self, epoch: int, update: int) -> _Pending:
         replicas = [self._slots(epoch, update, replica) for replica in self._replicas]
@@ -196,13 +170,11 @@ class Updates(Iterator[UpdateBatch]):
             for start in range(0, len(wanted), chunk):
                 tasks.append(partial(self._read, pending, slots, wanted[start : start + chunk]))
         pending.tasks_left = len(tasks)
-        if not tasks:
-            pending.ready.set()
         for task in tasks:
             self._workers.submit(task)
         return pending
 
-    def _slots(self, epoch: int, update: int, replica: int) -> _Slots:
+    def _slots(self, epoch: int, update: int, replica: int) -> Slots:
         block = self._plan.block(update, replica)
         indices = update_indices(
             self._plan, seed=self._reader.seed, epoch=epoch, update=update, virtual=block
@@ -212,9 +184,9 @@ class Updates(Iterator[UpdateBatch]):
         labels[real] = self._reader.source.labels[indices[real]]
         images = aligned_empty((*indices.shape, self._image_size, self._image_size, 3), np.uint8)
         images[~real] = 0
-        return _Slots(images, labels, real.astype(np.float32), indices, block.start)
+        return Slots(images, labels, real.astype(np.float32), indices, block.start)
 
-    def _read(self, pending: _Pending, slots: _Slots, wanted: NDArray[np.int64]) -> None:
+    def _read(self, pending: _Pending, slots: Slots, wanted: NDArray[np.int64]) -> None:
         """Fills the slots with these flat numbers. Runs in a thread; the last one of an update reports it ready."""
         begun, waited, pixels = time.perf_counter(), 0.0, 0
         bad: list[tuple[int, str]] = []
@@ -231,11 +203,28 @@ class Updates(Iterator[UpdateBatch]):
             self._stats.storage_wait_seconds += waited
             self._stats.stored_pixels += pixels
             pending.tasks_left -= 1
-            if not pending.tasks_left:
-                pending.ready.set()
+            self._deliver_if_due(pending)
+
+    def _deliver_if_due(self, pending: _Pending) -> None:
+        """With the lock. The next update goes to the devices as soon as it is read; the others wait on the host."""
+        if pending.is_next and not pending.tasks_left:
+            with suppress(RuntimeError):  # closed meanwhile: nobody waits for it
+                self._delivery.submit(self._deliver, pending)
+
+    def _deliver(self, pending: _Pending) -> None:
+        try:
+            if pending.error is None:
+                devices = self._devices() if self._devices is not None else None
+                pending.batches = [
+                    to_tensors(slots, devices[number] if devices else HOST)
+                    for number, slots in enumerate(pending.replicas)
+                ]
+        except BaseException as error:
+            pending.error = error
+        pending.ready.set()
 
     def _read_each(
-        self, epoch: int, slots: _Slots, wanted: NDArray[np.int64]
+        self, epoch: int, slots: Slots, wanted: NDArray[np.int64]
     ) -> tuple[float, int, list[tuple[int, str]]]:
         """Seconds waited for the storage, pixels that the stored images have, and what is bad, with the reason."""
         reader, waited, pixels = self._reader, 0.0, 0
@@ -267,22 +256,6 @@ def _chunk_size(samples: int, threads: int) -> int:
     return max(1, min(_MOST_PER_TASK, 2 * samples // threads))
 
 
-def _to_tensors(slots: _Slots) -> ReplicaBatch:
-    images = (
-        # In place, without a copy: nobody writes to these arrays any more.
-        tf.experimental.dlpack.from_dlpack(slots.images.__dlpack__())
-        if slots.images.size
-        else tf.convert_to_tensor(slots.images)
-    )
-    return ReplicaBatch(
-        images,
-        tf.convert_to_tensor(slots.labels),
-        tf.convert_to_tensor(slots.weights),
-        tf.convert_to_tensor(slots.indices),
-        slots.first_virtual,
-    )
-
-
 def updates(
     source: Source,
     plan: BatchPlan,
@@ -300,6 +273,7 @@ def updates(
     cache: Cache | None = None,
     max_pixels: int = MAX_PIXELS,
     on_bad: OnBad | None = None,
+    devices: Devices | None = None,
 ) -> Updates:
     """The updates from (first_epoch, first_update) on, for these replicas of the plan.
 
@@ -320,6 +294,7 @@ def updates(
         workers=None if workers == "auto" else workers,
         most_ahead=min(_MOST_AHEAD, updates_ahead(host_memory, samples * image_size**2 * 3, processes)),
         on_bad=on_bad,
+        devices=devices,
     )
 
 

@@ -173,8 +173,8 @@ def _reduction(work: Work, gradient_bytes: int) -> Bytes:
 
 
 def _input_bytes(work: Work) -> int:
-    """Samples are bytes until the forward pass. A GPU gets one micro batch at a time; a CPU has all of them already."""
-    samples = work.micro_batch
+    """Samples are bytes until the forward pass. A GPU gets one micro batch ahead; a CPU has all of them already."""
+    samples = 2 * work.micro_batch
     if work.device == "cpu":
         samples = (work.samples_per_update or work.micro_batch * work.micro_steps) * work.updates_in_memory
     return samples * work.image_size**2 * 3

@@ -2,6 +2,7 @@
 
     sums = 0
     for each micro step of the replica's block, one at a time:
+        fetch the samples of the next one                     from the host to the device, beside the work
         sums += sums of the micro batch                       forward, backward
     (the last step stands outside of the loop where it is shorter, or where its gradients shall leave early)
 
@@ -24,7 +25,8 @@ MIX_STREAM = 0x6D6978
 
 
 class Batch(NamedTuple):
-    """Samples of one replica in one update, on the host: [virtual batches, samples of one, …]."""
+    """Samples of one replica in one update: [virtual batches, samples of one, …]; images on the host where they take
+    several micro steps."""
 
     images: tf.Tensor
     labels: tf.Tensor
@@ -37,10 +39,11 @@ class Batch(NamedTuple):
 
     def take(self, start: tf.Tensor | int, size: int) -> "Batch":
         """Traced. Virtual batches [start, start + size); cut on the host, so that a device gets one micro batch."""
+        if size == self.images.shape[0]:
+            return self
         with tf.device("CPU:0"):
-            images, labels, mask = (
-                tf.slice(t, [start] + [0] * (len(t.shape) - 1), [size, *t.shape[1:]]) for t in self[:3]
-            )
+            parts = [tf.slice(t, [start] + [0] * (len(t.shape) - 1), [size, *t.shape[1:]]) for t in self[:3]]
+        images, labels, mask = (tf.identity(part) for part in parts)  # here they move to the device
         return Batch(images, labels, mask, self.first_virtual, self.lane_bounds)
 
 
@@ -89,8 +92,7 @@ class Accumulator:
     ) -> Sums:
         """Traced, replica context. `steps` are the sizes of the micro steps in virtual batches."""
 
-        def micro(start: tf.Tensor | int, size: int) -> Sums:
-            part = batch.take(start, size)
+        def micro(part: Batch, start: tf.Tensor | int, size: int) -> Sums:
             numbers = batch.first_virtual + start + tf.range(size)
             seeds = tf.stack([tf.fill([size], key), tf.cast(numbers, tf.int64)], axis=1)
             return self.micro_step(weights, part, seeds=seeds, scale=scale, fused=fused, remat=remat)
@@ -103,15 +105,22 @@ class Accumulator:
                 lambda tensor: tensor + tf.cast(nothing, tensor.dtype), self.zeros(weights)
             )
         if len(steps) == 1:
-            return micro(0, steps[0])
+            return micro(batch, 0, steps[0])
         looped = len(steps) - 1 if peel_last or steps[-1] != steps[0] else len(steps)
         size = steps[0]
-        sums = self.loop(lambda k: micro(k * size, size), 0, looped, self.zeros(weights))
+
+        def body(k: tf.Tensor, part: Batch, sums: Sums) -> tuple[tf.Tensor, Batch, Sums]:
+            following = batch.take(tf.minimum(k + 1, looped - 1) * size, size)
+            return k + 1, following, add(sums, micro(part, k * size, size))
+
+        start = (tf.constant(0), batch.take(tf.constant(0), size), self.zeros(weights))
+        sums = tf.while_loop(lambda k, *_: k < looped, body, start, parallel_iterations=1)[2]
         if looped == len(steps):
             return sums
         # Without this the last step would start while the loop still runs, and memory would hold both.
         with tf.control_dependencies(sums.gradients):
-            return add(sums, micro(tf.identity(looped * size), steps[-1]))
+            begun = tf.identity(looped * size)
+            return add(sums, micro(batch.take(begun, steps[-1]), begun, steps[-1]))
 
     def loop(self, step, start: tf.Tensor | int, stop: tf.Tensor | int, sums: Sums) -> Sums:
         """Adds `step(k)` for k in [start, stop), strictly one after the other, so that memory holds one of them."""

@@ -57,7 +57,14 @@ class Evaluator:
         local = self.engine.local_replicas
         totals = [0.0, 0.0, 0.0, 0.0]
         with updates(
-            source, plan, replicas=local, image_size=image_size, seed=None, epochs=1, **reading
+            source,
+            plan,
+            replicas=local,
+            image_size=image_size,
+            seed=None,
+            epochs=1,
+            devices=self.engine.devices,
+            **reading,
         ) as batches:
             for update in batches:
                 inputs = [_pad(replica, batch) for replica in update.replicas]

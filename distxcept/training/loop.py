@@ -22,8 +22,9 @@ import numpy as np
 import tensorflow as tf
 
 from distxcept.cluster.health import NoHealth
+from distxcept.data.batches import ReplicaBatch, UpdateBatch
 from distxcept.data.host import free_memory
-from distxcept.data.pipeline import ReplicaBatch, UpdateBatch, Updates, updates
+from distxcept.data.pipeline import Updates, updates
 from distxcept.data.waiting import advice
 from distxcept.errors import (
     DataError,
@@ -98,6 +99,7 @@ class Loop:
             first_epoch=first_epoch,
             first_update=first_update,
             on_bad=self.bad_images.found,
+            devices=self._devices_for_images,
             **self.training.train_options,
         )
         self.signals.defer()
@@ -190,9 +192,7 @@ class Loop:
             write_memory_plan(self.run_folder, smaller, self.memory_plan, str(error))
 
     def _smaller_plan(self) -> MemoryPlan | None:
-        plan = self.plan
-        largest = max(len(block) for block in plan.blocks(plan.virtual_per_update)) * plan.virtual_batch
-        now = InUse(self.memory_plan, plan.virtual_batch, largest)
+        now = InUse(self.memory_plan, self.plan.virtual_batch, self._most_samples())
         return next_smaller(now, remat_allowed=self.config.memory.remat != "off")
 
     def _shrink(self) -> None:
@@ -354,6 +354,17 @@ class Loop:
             to_batch(replica, bounds)
             for replica, bounds in zip(batch.replicas, self._lane_bounds[virtual], strict=True)
         ]
+
+    def _devices_for_images(self) -> list[str] | None:
+        """Where the next update's images go ahead of it; None: its micro steps fetch them, so that they need not all fit."""
+        return self.engine.devices() if self.plan.micro_batch >= self._most_samples() else None
+
+    def _most_samples(self) -> int:
+        """Samples of one replica in a full update, at most."""
+        return (
+            max(len(block) for block in self.plan.blocks(self.plan.virtual_per_update))
+            * self.plan.virtual_batch
+        )
 
     def _bounds(self, virtual: int) -> list[tf.Tensor]:
         return [

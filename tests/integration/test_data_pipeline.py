@@ -6,6 +6,8 @@ from PIL import Image
 
 from distxcept.batching import plan_batches
 from distxcept.config.schema import Augment, Crop, FolderSource, SyntheticSource
+from distxcept.data import batches as batches_module
+from distxcept.data import pipeline
 from distxcept.data.pipeline import updates
 from distxcept.data.sources import open_source
 
@@ -74,6 +76,30 @@ def test_shapes_types_and_short_last_update(source):
     last = got[-1].replicas[-1]
     assert last.indices.numpy()[-1, -1] == -1
     assert not last.images.numpy()[-1, -1].any()
+
+
+def test_the_next_update_goes_to_the_devices_of_its_replicas(source, monkeypatch):
+    went = []
+
+    def to_tensors(slots, device):
+        went.append(device)
+        return batches_module.to_tensors(slots, "CPU:0")
+
+    monkeypatch.setattr(pipeline, "to_tensors", to_tensors)
+    reading = updates(
+        source,
+        plan_of(source, replicas=2),
+        replicas=range(2),
+        image_size=SIZE,
+        seed=1,
+        epochs=1,
+        devices=lambda: ["GPU:0", "GPU:1"],
+    )
+    with reading as batches:
+        next(batches)
+        next(batches)
+        assert len(list(batches)) == 1
+    assert went == ["GPU:0", "GPU:1"] * 3
 
 
 def test_a_replica_may_be_left_with_nothing(source):

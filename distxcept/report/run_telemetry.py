@@ -9,16 +9,15 @@ import tensorflow as tf
 from distxcept.data.host import free_memory
 from distxcept.engines import Engine
 from distxcept.memory.candidates import Situation
-from distxcept.memory.cuda_cards import bus_ids
 from distxcept.memory.estimate import EngineName
 from distxcept.memory.memory_plan import read_memory_plan
 from distxcept.memory.notices import SETTLING_UPDATES, Judge
-from distxcept.memory.nvml import GpuState, find_cards, read_gpus
 from distxcept.memory.roomier import Roomier
 from distxcept.memory.telemetry import Telemetry
 from distxcept.model.layout import Layout
 from distxcept.report.telemetry_files import TelemetryFiles
 from distxcept.training.build import Training
+from distxcept.training.own_cards import numbers_of_cards, read_cards
 
 
 def telemetry_of(training: Training, run_folder: Path) -> Telemetry:
@@ -28,7 +27,7 @@ def telemetry_of(training: Training, run_folder: Path) -> Telemetry:
         return Telemetry(every_seconds=None)
     gpus = [device for device in engine.devices() if device.startswith("GPU")]
     classes = config.model.classes
-    cards = find_cards(bus_ids(physical_numbers(gpus)))
+    cards = numbers_of_cards(gpus)
     roomier = Roomier(
         config,
         plan,
@@ -57,18 +56,6 @@ def telemetry_of(training: Training, run_folder: Path) -> Telemetry:
         read_cards=lambda: read_cards(cards),
         device_bytes=lambda: tuple(tf.config.experimental.get_memory_info(gpu)["current"] for gpu in gpus),
     )
-
-
-def physical_numbers(gpus: list[str]) -> list[int]:
-    """CUDA's numbers of TensorFlow's devices GPU:K: a rank sees its own card as GPU:0, wherever it is."""
-    visible = tf.config.get_visible_devices("GPU")
-    return [int(visible[int(gpu.partition(":")[2])].name.rpartition(":")[2]) for gpu in gpus]
-
-
-def read_cards(indexes: list[int]) -> list[GpuState]:
-    """Asked for none, the driver is left alone: a run on the CPU has no business with it."""
-    found = read_gpus(indexes) if indexes else []
-    return found if isinstance(found, list) else []
 
 
 def pids_of_job(engine: Engine) -> set[int]:

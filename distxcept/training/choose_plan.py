@@ -18,11 +18,11 @@ from distxcept.data.host import free_memory, usable_cores
 from distxcept.data.peek import Glimpse
 from distxcept.engines import Engine
 from distxcept.errors import DoesNotFitError
-from distxcept.memory.budget import Budget, fullest_card_budget, host_budget, others_on_cards
+from distxcept.memory.budget import fullest_card_budget, host_budget, others_on_cards
 from distxcept.memory.measuring import kind_of, measure, nothing_fits, trial_request
 from distxcept.memory.memory_plan import MemoryPlan
-from distxcept.memory.nvml import NvmlUnavailable, read_gpus
 from distxcept.memory.planning import Proposal, make_plan
+from distxcept.training.own_cards import numbers_of_cards, read_cards
 
 HOST_PART = 0.5
 """Of the host's free memory that a run takes without having been told how much."""
@@ -50,10 +50,8 @@ def choose_plan(
     notice: Callable[[str], None] = lambda message: None,
 ) -> tuple[BatchPlan, MemoryPlan]:
     """Eager, on all ranks. `plan` has the config's micro batch, or any if that is auto."""
-    if engine.devices()[0].startswith("GPU"):
-        gpus = read_gpus()
-        for sentence in [] if isinstance(gpus, NvmlUnavailable) else others_on_cards(gpus, {os.getpid()}):
-            notice(sentence)
+    for sentence in others_on_cards(read_cards(numbers_of_cards(engine.devices())), {os.getpid()}):
+        notice(sentence)
     fixed = MemoryPlan(plan.micro_batch, config.memory.remat == "on")
     if config.batch.micro != "auto" or plan.lanes is not None:
         chosen = fixed
@@ -106,8 +104,8 @@ def _choose_here(
 
 def propose(config: Config, engine: Engine, plan: BatchPlan, classes: int) -> Proposal:
     """What the estimate says for this engine's devices."""
-    on_cpu = engine.devices()[0].startswith("CPU")
-    budget = None if on_cpu else _card_budget(config)
+    cards = read_cards(numbers_of_cards(engine.devices()))
+    budget = fullest_card_budget(cards, config.memory)
     if budget is None:
         part = 1.0 if config.memory.limit is not None else HOST_PART
         on_host = engine.local_ranks * len(engine.local_replicas)
@@ -120,11 +118,6 @@ def propose(config: Config, engine: Engine, plan: BatchPlan, classes: int) -> Pr
         engine=engine.name,  # type: ignore[arg-type]
         threads=config.engine.threads or usable_cores(),
     )
-
-
-def _card_budget(config: Config) -> Budget | None:
-    gpus = read_gpus()
-    return None if isinstance(gpus, NvmlUnavailable) else fullest_card_budget(gpus, config.memory)
 
 
 def shares_by_speed(seconds: Sequence[float | None]) -> tuple[int, ...] | None:

@@ -19,7 +19,7 @@ import tensorflow as tf
 from distxcept import __version__
 from distxcept.engines import Engine
 from distxcept.errors import ConfigError
-from distxcept.memory.nvml import NvmlUnavailable, read_gpus
+from distxcept.training.own_cards import numbers_of_cards, read_cards
 
 REDUCED_BYTES = 100_000_000
 CLOCK_SECONDS = 2.0
@@ -60,7 +60,7 @@ def preflight(engine: Engine, *, reduced_bytes: int) -> list[str]:
         clock=clock,
         work_seconds=_work(device),
         reduction_seconds=_reduce(engine, device, reduced_bytes),
-        free_gpu_bytes=_free_gpu_bytes() if device.startswith("GPU") else None,
+        free_gpu_bytes=_free_gpu_bytes(engine.devices()),
     )
     gathered = [RankFacts(**json.loads(text)) for text in engine.exchange(json.dumps(asdict(facts)).encode())]
     return judge(gathered, reduced_bytes)
@@ -138,9 +138,7 @@ def _seconds_of(work: Any) -> float:
     return time.perf_counter() - began
 
 
-def _free_gpu_bytes() -> int | None:
-    """Of the emptiest card: TensorFlow shows each rank one card, and the driver all of them."""
-    cards = read_gpus()
-    if isinstance(cards, NvmlUnavailable):
-        return None
-    return max((card.memory_free_bytes or 0 for card in cards), default=None)
+def _free_gpu_bytes(devices: Sequence[str]) -> int | None:
+    """Of the fullest of this rank's cards."""
+    cards = read_cards(numbers_of_cards(devices))
+    return min((card.memory_free_bytes or 0 for card in cards), default=None)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from statistics import mean, median
 
 from distxcept.engines import Engine
-from distxcept.memory.nvml import NvmlUnavailable, read_gpus
+from distxcept.training.own_cards import numbers_of_cards, read_cards
 
 EVERY = 5
 """Updates of a window; the ranks compare notes at its end."""
@@ -144,14 +144,8 @@ class Stragglers:
         self._cpu, self._began = _cpu_seconds(), time.perf_counter()
 
     def _throttling(self) -> list[str]:
-        if not self._engine.devices()[0].startswith("GPU"):
-            return []
-        cards = read_gpus()
-        return (
-            []
-            if isinstance(cards, NvmlUnavailable)
-            else sorted({why for card in cards for why in card.throttling})
-        )
+        cards = read_cards(numbers_of_cards(self._engine.devices()))
+        return sorted({why for card in cards for why in card.throttling})
 
 
 def _cpu_seconds() -> float:

@@ -56,10 +56,10 @@ def run(args: argparse.Namespace) -> int:
         # oneDNN's own allocator keeps what is freed: a step that did not fit would leave no room for a smaller one.
         os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
 
-    from distxcept.cluster.health import limit_stalls
+    from distxcept.cluster.network import network_environ
     from distxcept.training.signals import StopSignals
 
-    limit_stalls(os.environ, config.engine.peer_timeout, config.engine.stall_timeout)
+    os.environ.update(network_environ(config.engine) | dict(os.environ))
     with StopSignals() as signals:
         return _train(args, config, placement, signals)
 

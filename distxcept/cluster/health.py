@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,12 +23,6 @@ STEADY_SECONDS = 2.0
 """How often the status is written at least; the watchers' patience is many times that."""
 OWN_END_SECONDS = 3.0
 """A peer that names its error has taken a decision that this rank may be about to take too: time to do so."""
-
-
-def limit_stalls(environ: MutableMapping[str, str], peer_timeout: float, stall_timeout: float) -> None:
-    """Before Horovod starts: it then tells who is waited for, and gives up; of itself it would wait for ever."""
-    environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", f"{peer_timeout:.0f}")
-    environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", f"{max(stall_timeout, peer_timeout):.0f}")
 
 
 class NoHealth:

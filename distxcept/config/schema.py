@@ -34,6 +34,7 @@ from distxcept.config.data import (
     SyntheticSource,
     TfdsSource,
 )
+from distxcept.config.network import NetworkSection
 from distxcept.config.optimizer import (
     ConstantSchedule,
     CosineSchedule,
@@ -263,6 +264,7 @@ class EngineSection(Section):
         description="seconds that a reduction waits for a rank that is alive but does not come; longer than "
         "the slowest update",
     )
+    network: NetworkSection = Field(default_factory=NetworkSection)
 
     @model_validator(mode="after")
     def _ordered_is_exact(self) -> Self:

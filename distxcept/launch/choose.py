@@ -52,7 +52,7 @@ def choose_ranks(wishes: Wishes, program: Program, environ: Mapping[str, str]) -
     names = tuple(passed_names(environ, wishes.env))
     elsewhere = [host.name for host in hosts if not is_local(host.name)]
     if number == 1 and wishes.via == "auto" and not (elsewhere and not allocation):
-        return PlainRank(program, rank_environ(environ, settings(wishes.timeline, interface)[2:]))
+        return PlainRank(program, rank_environ(environ, settings(wishes.timeline, interface)))
     via, launcher = _via(wishes.via, allocated=bool(allocation) and not (wishes.hosts or wishes.hostfile))
     dealt = deal(hosts or [Host("localhost", number)], number)
     remote = any(host.name in elsewhere for host in dealt)

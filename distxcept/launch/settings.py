@@ -11,9 +11,6 @@ from dataclasses import dataclass
 
 from distxcept.errors import ConfigError
 
-STALL_WARNING_SECONDS = 60
-STALL_END_SECONDS = 600
-
 # What a rank on another host needs to find the same programs and to compute alike. Everything else, secrets
 # included, travels only when it is asked for by --env NAME.
 _NAMES = (
@@ -34,18 +31,7 @@ class Setting:
 
 
 def settings(timeline: str | None, interface: str | None) -> list[Setting]:
-    found = [
-        Setting(
-            "HOROVOD_STALL_CHECK_TIME_SECONDS",
-            str(STALL_WARNING_SECONDS),
-            "a rank that the others wait for is named after a minute",
-        ),
-        Setting(
-            "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
-            str(STALL_END_SECONDS),
-            "a lost peer ends the job instead of hanging it for ever, which is Horovod's default",
-        ),
-    ]
+    found = []
     if timeline is not None:
         reason = "trace of every reduction, for chrome://tracing"
         found.append(Setting("HOROVOD_TIMELINE", os.path.abspath(timeline), reason))

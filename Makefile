@@ -35,7 +35,7 @@ test: $(VENV)/.dev system-packages ## install what the tests need, then lint, ty
 	$(BIN)/python -m pytest tests/integration -m "not soak" $(PARALLEL)
 
 soak: $(VENV)/.dev system-packages horovod ## the long tests: full counts, the whole GPU build
-	$(BIN)/python -m pytest -m soak
+	$(BIN)/python -m pytest tests/integration -m soak
 	$(BIN)/python -m pytest tests/unit --hypothesis-profile=fresh
 
 lint: $(VENV)/.dev ## style and types

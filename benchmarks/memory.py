@@ -199,7 +199,12 @@ def child(case: Case) -> None:
     samples = case.micro * case.micro_steps
     config = Config.model_validate(
         {
-            "model": {"image_size": case.image_size, "width": case.width, "freeze": case.freeze},
+            "model": {
+                "image_size": case.image_size,
+                "width": case.width,
+                "freeze": case.freeze,
+                "middle_blocks": case.middle_blocks,
+            },
             "data": {"train": {"kind": "synthetic", "samples": CLASSES, "classes": CLASSES}},
             "batch": {"global": samples, "virtual": case.virtual_batch, "micro": case.micro},
             "optimizer": case.optimizer_section(),
@@ -209,7 +214,7 @@ def child(case: Case) -> None:
         }
     )
     engine = SingleEngine(prepare_devices(1, None)[0])
-    training = build_training(config, engine, middle_blocks=case.middle_blocks)
+    training = build_training(config, engine)
     shape = (samples // case.virtual_batch, case.virtual_batch)
     pixels = (*shape, case.image_size, case.image_size, 3)
     mask = np.ones(shape, np.float32)

@@ -170,6 +170,9 @@ class ModelSection(Section):
     width: Annotated[float, Field(gt=0, le=2)] = Field(
         default=1.0, description="factor on the number of channels; 1.0 is the paper's Xception"
     )
+    middle_blocks: Annotated[int, Field(ge=0, le=8)] = Field(
+        default=8, description="blocks of the middle flow; 8 is the paper's Xception, fewer train faster"
+    )
     classes: Literal["auto"] | Annotated[int, Field(ge=2, le=MAX_INT)] = Field(
         default="auto", description="number of classes; auto: as many as the training data has"
     )
@@ -200,6 +203,8 @@ class ModelSection(Section):
     def _imagenet_fits(self) -> Self:
         if self.weights == "imagenet" and self.width != 1.0:
             raise contradiction("weights", f"imagenet needs width 1.0, not {self.width}")
+        if self.weights == "imagenet" and self.middle_blocks != 8:
+            raise contradiction("weights", f"imagenet needs middle_blocks 8, not {self.middle_blocks}")
         return self
 
 

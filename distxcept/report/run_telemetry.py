@@ -36,6 +36,7 @@ def telemetry_of(training: Training, run_folder: Path) -> Telemetry:
             layout=Layout(
                 classes=len(training.train.class_names) if classes == "auto" else classes,
                 width=config.model.width,
+                middle_blocks=config.model.middle_blocks,
             ),
             device="gpu" if gpus else "cpu",
             engine=cast(EngineName, engine.name),

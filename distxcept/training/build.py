@@ -51,14 +51,12 @@ def build_training(
     config: Config,
     engine: Engine,
     *,
-    middle_blocks: int = 8,
     at_most: MemoryPlan | None = None,
     notice: Callable[[str], None] = lambda message: None,
 ) -> Training:
     """Eager. Opens the data, makes the model and its variables; nothing is traced yet.
 
     `at_most` is the largest memory plan allowed; `notice` hears of things that take long.
-    Fewer `middle_blocks` than the paper's make a shallow model that traces fast, for tests of everything around it.
     """
     notices = preflight(engine, reduced_bytes=REDUCED_BYTES if config.memory.limit is None else 8_000_000)
     train, validation = open_sources(config.data)
@@ -71,7 +69,7 @@ def build_training(
         classes=classes,
         width=config.model.width,
         dropout=config.model.dropout,
-        middle_blocks=middle_blocks,
+        middle_blocks=config.model.middle_blocks,
     )
     objective = Objective(classes, config.model.label_smoothing, class_weights(config, train, classes))
     # The other ranks get the chief's values before the first update, so one of them reads, or downloads.

@@ -19,7 +19,13 @@ from safetensors.numpy import load_file
 CONFIG = {
     "run": {"updates": 30, "log_every": 1, "seed": 3, "evaluate_every": 1000},
     # Frozen, because a short backward pass is traced faster; test_equivalence.py trains everything.
-    "model": {"image_size": 71, "width": 0.0625, "batchnorm_momentum": 0.9, "freeze": "block13"},
+    "model": {
+        "image_size": 71,
+        "width": 0.0625,
+        "middle_blocks": 1,
+        "batchnorm_momentum": 0.9,
+        "freeze": "block13",
+    },
     "data": {"train": {"kind": "synthetic", "samples": 42, "classes": 3}},
     "batch": {"global": 16, "virtual": 4},
     "optimizer": {"learning_rate": 0.01, "clip_norm": 1.0},

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ CONFIG: dict[str, Any] = {
     "model": {
         "image_size": 71,
         "width": 0.0625,
+        "middle_blocks": 1,
         "dropout": 0.3,
         "batchnorm_momentum": 0.9,
         "freeze": "block13",
@@ -45,9 +47,9 @@ def train(
     """The command of a run in `folder`; always the same, except for ranks and devices."""
     file = folder.parent / f"{folder.name}.yaml"
     file.write_text(yaml.safe_dump(CONFIG))
-    planted = ["--fault", *fault] if fault else []
     overrides = [f"run.dir={folder.parent}", f"run.name={folder.name}", f"engine.devices={devices}"]
-    program = python("shallow.py", *planted, "train", file, *overrides)
+    program = python("faulty.py", *fault) if fault else [sys.executable, "-m", "distxcept.cli.main"]
+    program += ["train", str(file), *overrides]
     return [*MPIRUN, "-np", str(ranks), *program] if ranks > 1 else program
 
 

@@ -39,6 +39,7 @@ def config(precision: str) -> dict:
         "model": {
             "image_size": 71,
             "width": 0.0625,
+            "middle_blocks": 1,
             "freeze": "block13",
             "class_weights": {int(sample): OVERFLOWS[precision] for sample in bad_samples},
         },

@@ -15,14 +15,20 @@ def first_update(precision: str, **overrides) -> tuple[dict[str, np.ndarray], di
     """Weights before and after one update of 16 images, and its outcome."""
     config = Config.model_validate(
         {
-            "model": {"image_size": 71, "width": 0.0625, "dropout": 0.0, "class_weights": "balanced"},
+            "model": {
+                "image_size": 71,
+                "width": 0.0625,
+                "middle_blocks": 1,
+                "dropout": 0.0,
+                "class_weights": "balanced",
+            },
             "data": {"train": {"kind": "synthetic", "samples": 16, "classes": 4}, **overrides},
             "batch": {"global": 16, "virtual": 8},
             "optimizer": {"momentum": 0.0, "learning_rate": 0.1},
             "precision": precision,
         }
     )
-    training = build_training(config, SingleEngine("CPU:0"), middle_blocks=1)
+    training = build_training(config, SingleEngine("CPU:0"))
     state = training.update.state
     before = {name: v.numpy() for name, v in state.weights.items()}
     with updates(

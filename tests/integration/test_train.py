@@ -26,6 +26,7 @@ CONFIG = {
     "model": {
         "image_size": 71,
         "width": 0.0625,
+        "middle_blocks": 1,
         "dropout": 0.3,
         "batchnorm_momentum": 0.9,
         "freeze": "block13",

@@ -14,13 +14,13 @@ found, device = [], prepare_devices(1, 1)[0]
 for micro in (8, 32):
     config = Config.model_validate(
         {
-            "model": {"image_size": 128, "width": 0.25},
+            "model": {"image_size": 128, "width": 0.25, "middle_blocks": 1},
             "data": {"train": {"kind": "synthetic", "samples": 64, "classes": 3}},
             "batch": {"global": 32, "virtual": 8, "micro": micro},
             "optimizer": {"name": "adam", "ema": 0.9},
         }
     )
-    training = build_training(config, SingleEngine(device), middle_blocks=1)
+    training = build_training(config, SingleEngine(device))
     before = training.update.state.read()
     phases = measure_phases(training)
     after = training.update.state.read()

@@ -59,6 +59,7 @@ SCALARS: list[tuple[str, list[Any], list[Any]]] = [
     ("run.max_nonfinite_updates", [1], NO_COUNT),
     ("model.image_size", [71, 299, 4096], [70, 4097, 71.0, True, None, "299"]),
     ("model.width", [0.125, 1, 2], [0, -1, 2.01, INF, NAN, True, "1", None]),
+    ("model.middle_blocks", [0, 1, 8], [-1, 9, True, 1.0, None, "8"]),
     ("model.classes", ["auto", 2, 1000], [1, 0, -1, True, "2", "Auto", None, 2.0]),
     ("model.dropout", [0, 0.99], [1, 1.0, *NO_FRACTION]),
     ("model.weights", [None, "imagenet", "w.safetensors"], ["", 3, True]),

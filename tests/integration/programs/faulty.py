@@ -1,14 +1,12 @@
-"""`distxcept` with a model of one middle block, which is traced fast, and a fault if asked for:
+"""`distxcept` with a fault:
 
-    shallow.py ARGUMENTS…
-    shallow.py --fault KIND RANK UPDATE ARGUMENTS…
+    faulty.py KIND RANK UPDATE ARGUMENTS…
 
 The fault comes to one rank in the update of that number; a line with the time goes to RUN/fault before it. KIND is raise,
 sysexit, segfault, abort, stop, or kill: the last comes from outside, at any moment of the update, the reduction included.
 """
 
 import ctypes
-import functools
 import os
 import random
 import signal
@@ -19,13 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 from distxcept.cli.main import main
-from distxcept.training import build, loop
-
-
-def shallow() -> mock._patch:
-    return mock.patch.object(
-        build, "build_training", functools.partial(build.build_training, middle_blocks=1)
-    )
+from distxcept.training import loop
 
 
 def note(folder: Path) -> None:
@@ -71,9 +63,6 @@ def faulty(kind: str, rank: int, update: int) -> mock._patch:
 
 
 if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    with shallow():
-        if arguments[0] == "--fault":
-            with faulty(arguments[1], int(arguments[2]), int(arguments[3])):
-                sys.exit(main(arguments[4:]))
+    kind, rank, update, *arguments = sys.argv[1:]
+    with faulty(kind, int(rank), int(update)):
         sys.exit(main(arguments))

@@ -1,6 +1,7 @@
 """Fixtures for both tiers."""
 
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,12 @@ from hypothesis import settings
 settings.register_profile("seeded", derandomize=True, deadline=None)
 settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.load_profile("seeded")
+
+# Started in the background or by nohup, these are ignored, here and in every program that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 FAKE_NVML = Path(__file__).parent / "fakes" / "nvml" / "fake_nvml.c"
 

@@ -44,7 +44,7 @@ def evaluator_of(snapshot: Snapshot, config: Config, engine: Engine, class_names
     """Eager, on every rank."""
     wanted = config.model.classes
     classes = len(class_names) if wanted == "auto" else wanted
-    model = Xception(classes=classes, width=config.model.width)
+    model = Xception(classes=classes, width=config.model.width, middle_blocks=config.model.middle_blocks)
     precision = PRECISIONS[config.precision]
     weights = InferenceWeights(engine, model, snapshot, precision)
     return Evaluator(engine, model, Objective(classes), precision, weights)

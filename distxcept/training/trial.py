@@ -74,7 +74,12 @@ def run_trial(request: Request) -> Trial:
         samples=tried * virtual, global_batch=tried * virtual, virtual_batch=virtual,
         micro_batch=min(at_once, tried) * virtual,
     )  # fmt: skip
-    model = Xception(classes=request.classes, width=config.model.width, dropout=config.model.dropout)
+    model = Xception(
+        classes=request.classes,
+        width=config.model.width,
+        dropout=config.model.dropout,
+        middle_blocks=config.model.middle_blocks,
+    )
     update = Update(
         config, SingleEngine(device), model, Objective(request.classes, config.model.label_smoothing)
     )

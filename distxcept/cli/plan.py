@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from distxcept.memory.budget import Budget
     from distxcept.memory.candidates import Candidate
     from distxcept.memory.estimate import EngineName
+    from distxcept.memory.links import Algorithm
     from distxcept.memory.planning import Proposal
     from distxcept.memory.probe import Measured
+    from distxcept.memory.worlds import Scaling
+
+PER_NODE = 8
 
 EXAMPLES = """\
 examples:
@@ -23,6 +27,7 @@ examples:
   distxcept plan configs/flowers.yaml --memory 6GiB batch.virtual=8 model.image_size=256
   distxcept plan configs/flowers.yaml --device T4 --json
   distxcept plan configs/quickstart.yaml --probe memory.limit=2GiB        measured on this machine
+  distxcept plan configs/imagenet_large_batch.yaml --device A100 --world 64 --network nvlink,100Gb --images-per-second 600
 
 Nothing in the table changes the result of the training; it changes what fits and how fast it is.
 exit codes: 0 there is a plan that fits · 2 usage or config · 4 nothing fits; the ways out are shown
@@ -44,6 +49,18 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     device.add_argument("--device", metavar="NAME", help='a card by its name, like "RTX 3090" or T4')
     parser.add_argument("--world", type=_positive, metavar="N", help="replicas of the whole job")
     parser.add_argument(
+        "--network",
+        metavar="LINK",
+        help="what joins the devices, for a predicted speed: 100Gb, 100Gb-rdma, 1.5GB/s@50us, nvlink,100Gb (pcie,25Gb)",
+    )
+    parser.add_argument("--per-node", type=_positive, metavar="N", help="devices that share a node (8)")
+    parser.add_argument(
+        "--images-per-second", type=_speed, metavar="X", help="speed of one device; --probe measures it"
+    )
+    parser.add_argument(
+        "--jitter", type=_part, metavar="X", help="how much a device's time varies, as a part of it (0.02)"
+    )
+    parser.add_argument(
         "--probe",
         action="store_true",
         help="try the real step of a few candidates on this machine, and take the fastest that fits",
@@ -54,11 +71,13 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 
 def _probe(plan: "Proposal", args: argparse.Namespace) -> "tuple[Candidate | None, list[Measured]]":
     """What fits in truth. On stderr how it goes."""
+    from distxcept.cli.startup import prepare_environment
     from distxcept.errors import ConfigError
     from distxcept.memory.measuring import describe, kind_of, measure, trial_request
 
     if args.memory or args.device:
         raise ConfigError("--probe measures this machine's own device; leave out --memory and --device")
+    prepare_environment(plan.config, args.verbose)  # the children inherit it, as those of the training do
     device = "CPU:0" if plan.budget.device == "cpu" else "GPU:0"
     said: list[str] = []
 
@@ -81,6 +100,24 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _speed(text: str) -> float:
+    return _number(text, 0.001, 1e7, "speed in images a second")
+
+
+def _part(text: str) -> float:
+    return _number(text, 0.0, 1.0, "part between 0 and 1")
+
+
+def _number(text: str, least: float, most: float, what: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = float("nan")
+    if not least <= found <= most:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no {what}")
+    return found
+
+
 def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
@@ -90,6 +127,7 @@ def run(args: argparse.Namespace) -> int:
     from distxcept.errors import DoesNotFitError
     from distxcept.memory.planning import make_plan
     from distxcept.report.plan_table import as_json, reason, show, show_ways
+    from distxcept.report.scaling_table import scaling_json, show_scaling
 
     config = load_config(args.config, args.overrides)
     budget, replicas, engine = _target(config, args)
@@ -99,15 +137,43 @@ def run(args: argparse.Namespace) -> int:
     measured = _probe(plan, args) if args.probe else None
     if measured is not None:
         plan = replace(plan, chosen=measured[0])
+    scaling = _scaling(plan, args, measured[1] if measured else [])
     if args.json:
-        print(json.dumps(as_json(plan), indent=1, ensure_ascii=False))
+        more = {"scaling": scaling_json(scaling)} if scaling else {}
+        print(json.dumps(as_json(plan) | more, indent=1, ensure_ascii=False))
     else:
         console = Console(highlight=False, soft_wrap=True)
         show(plan, console)
         show_ways(plan, console)
+        if scaling:
+            show_scaling(scaling, console, args.world)
     if plan.chosen is None:
         raise DoesNotFitError(reason(plan))
     return 0
+
+
+def _scaling(plan: "Proposal", args: argparse.Namespace, measured: "list[Measured]") -> "Scaling | None":
+    """The predicted speed on many devices; None where it was not asked for, or nothing fits."""
+    from distxcept.memory.links import parse_network
+    from distxcept.memory.worlds import gradient_bytes, sample_seconds, scale
+
+    algorithm: Algorithm = "hierarchical" if plan.config.engine.network.hierarchical else "auto"
+    network = parse_network(args.network, per_node=args.per_node or PER_NODE, algorithm=algorithm)
+    if plan.chosen is None or not (args.world or args.network or args.images_per_second):
+        return None
+    chosen = (plan.chosen.micro_batch, plan.chosen.remat)
+    trial = next((m.seconds for m in measured if (m.micro_batch, m.remat) == chosen), None)
+    seconds = sample_seconds(plan.chosen, images_per_second=args.images_per_second, update_seconds=trial)
+    if seconds is not None:
+        return scale(plan, network, seconds, world=args.world, jitter=args.jitter)
+    world, size = plan.batches.replicas, gradient_bytes(plan)
+    if world > 1 and not args.quiet:
+        print(
+            f"gradients of {size / 1e6:.0f} MB take {network.reduction_seconds(size, world) * 1e3:.0f} ms between {world} "
+            f"devices ({network}); for a predicted speed give --images-per-second of one device, or --probe",
+            file=sys.stderr,
+        )
+    return None
 
 
 def _target(config: "Config", args: argparse.Namespace) -> "tuple[Budget, int, EngineName]":

@@ -19,6 +19,7 @@ import tensorflow as tf
 from distxcept import __version__
 from distxcept.engines import Engine
 from distxcept.errors import ConfigError
+from distxcept.memory.links import link_by_measurement
 from distxcept.training.own_cards import numbers_of_cards, read_cards
 
 REDUCED_BYTES = 100_000_000
@@ -28,6 +29,7 @@ SLOW_FACTOR = 1.7
 
 _PACKAGES = ("tensorflow", "keras", "numpy", "horovod", "mpi4py")
 _WORK_SIZE, _WORK_TIMES = 256, 7
+TINY_BYTES, _TINY_TIMES = 1024, 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,8 @@ class RankFacts:
     work_seconds: float
     """The shortest of several equal pieces of work: what the device can do, not what disturbed it."""
     reduction_seconds: float
+    tiny_seconds: float = 0.0
+    """Of a reduction of next to nothing: the latency of all its messages."""
     free_gpu_bytes: int | None = None
 
     def __str__(self) -> str:
@@ -59,7 +63,8 @@ def preflight(engine: Engine, *, reduced_bytes: int) -> list[str]:
         versions=_versions(),
         clock=clock,
         work_seconds=_work(device),
-        reduction_seconds=_reduce(engine, device, reduced_bytes),
+        reduction_seconds=reduce_seconds(engine, device, reduced_bytes),
+        tiny_seconds=min(reduce_seconds(engine, device, TINY_BYTES) for _ in range(_TINY_TIMES)),
         free_gpu_bytes=_free_gpu_bytes(engine.devices()),
     )
     gathered = [RankFacts(**json.loads(text)) for text in engine.exchange(json.dumps(asdict(facts)).encode())]
@@ -82,7 +87,9 @@ def judge(ranks: Sequence[RankFacts], reduced_bytes: int) -> list[str]:
     spread = max(rank.clock for rank in ranks) - min(rank.clock for rank in ranks)
     notices = [
         f"preflight: {len(ranks)} ranks on {hosts} host{'s' * (hosts > 1)}, {reduced_bytes / 1e6:.0f} MB reduced in "
-        f"{seconds:.2f} s ({reduced_bytes / 1e9 / max(seconds, 1e-9):.2f} GB/s)" + _memory_words(ranks)
+        f"{seconds:.2f} s ({reduced_bytes / 1e9 / max(seconds, 1e-9):.2f} GB/s)"
+        + _link_words(ranks, reduced_bytes)
+        + _memory_words(ranks)
     ]
     if spread > CLOCK_SECONDS:
         late, early = min(ranks, key=_clock), max(ranks, key=_clock)
@@ -99,6 +106,16 @@ def judge(ranks: Sequence[RankFacts], reduced_bytes: int) -> list[str]:
 
 def _clock(rank: RankFacts) -> float:
     return rank.clock
+
+
+def _link_words(ranks: Sequence[RankFacts], reduced_bytes: int) -> str:
+    """What `distxcept plan --network` takes, to predict the speed of other numbers of ranks."""
+    tiny = max(rank.tiny_seconds for rank in ranks)
+    if not tiny:
+        return ""
+    seconds = max(rank.reduction_seconds for rank in ranks)
+    link = link_by_measurement(reduced_bytes, seconds, tiny, len(ranks))
+    return f", plan --network {link.bytes_per_second / 1e9:.2f}GB/s@{link.latency_seconds * 1e6:.0f}us"
 
 
 def _memory_words(ranks: Sequence[RankFacts]) -> str:
@@ -125,7 +142,8 @@ def _work(device: str) -> float:
         return min(_seconds_of(lambda: tf.reduce_sum(matrix @ matrix)) for _ in range(_WORK_TIMES))
 
 
-def _reduce(engine: Engine, device: str, reduced_bytes: int) -> float:
+def reduce_seconds(engine: Engine, device: str, reduced_bytes: int) -> float:
+    """Eager, on every rank. Of one reduction of so many bytes."""
     with tf.device(device):
         engine.sum([tf.ones([256])], [])  # opens the connections
         values = tf.ones([reduced_bytes // 4])

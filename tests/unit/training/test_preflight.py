@@ -19,6 +19,14 @@ def test_a_clean_start_is_one_line():
     ]
 
 
+def test_the_link_is_told_as_plan_takes_it():
+    """Of 4 ranks each sends 6 quarters of 100 MB in half a second, in 6 messages that alone take 0.6 ms."""
+    (line,) = judge(
+        [facts(rank, reduction_seconds=0.5006, tiny_seconds=0.0006) for rank in range(4)], 100_000_000
+    )
+    assert line.endswith("(0.20 GB/s), plan --network 0.30GB/s@100us")
+
+
 @pytest.mark.parametrize(
     ("ranks", "words"),
     [

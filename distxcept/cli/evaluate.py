@@ -49,9 +49,11 @@ def run(args: argparse.Namespace) -> int:
     found = find_snapshot(args.snapshot)
     config = _config(args, found)
     placement = detect(os.environ)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if args.verbose else "2")
 
     from distxcept.cli.startup import chatter_aside
+    from distxcept.launch.environment import prepare_environment
+
+    prepare_environment(config, verbose=args.verbose)
 
     with chatter_aside(args.verbose):
         from distxcept.data.options import pipeline_options

@@ -71,13 +71,15 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 
 def _probe(plan: "Proposal", args: argparse.Namespace) -> "tuple[Candidate | None, list[Measured]]":
     """What fits in truth. On stderr how it goes."""
-    from distxcept.cli.startup import prepare_environment
     from distxcept.errors import ConfigError
+    from distxcept.launch.environment import prepare_environment
     from distxcept.memory.measuring import describe, kind_of, measure, trial_request
 
     if args.memory or args.device:
         raise ConfigError("--probe measures this machine's own device; leave out --memory and --device")
-    prepare_environment(plan.config, args.verbose)  # the children inherit it, as those of the training do
+    prepare_environment(
+        plan.config, verbose=args.verbose
+    )  # the children inherit it, as those of the training do
     device = "CPU:0" if plan.budget.device == "cpu" else "GPU:0"
     said: list[str] = []
 

@@ -48,18 +48,14 @@ def run(args: argparse.Namespace) -> int:
 
     from distxcept.cluster import detect
     from distxcept.config.load import load_config
+    from distxcept.launch.environment import prepare_environment
 
     config = load_config(args.config, args.overrides)
     placement = detect(os.environ)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if args.verbose else "2")
-    if config.memory.limit is not None:
-        # oneDNN's own allocator keeps what is freed: a step that did not fit would leave no room for a smaller one.
-        os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
+    prepare_environment(config, verbose=args.verbose)
 
-    from distxcept.cluster.network import network_environ
     from distxcept.training.signals import StopSignals
 
-    os.environ.update(network_environ(config.engine) | dict(os.environ))
     with StopSignals() as signals:
         return _train(args, config, placement, signals)
 

@@ -246,6 +246,10 @@ class EngineSection(Section):
     threads: PositiveInt | None = Field(
         default=None, description="CPU threads of one operation in a process; null: TensorFlow's choice"
     )
+    jit: Switch = Field(
+        default="auto",
+        description="XLA compiles the micro step; auto: off (on a CPU it is slower, on a GPU it has not been measured)",
+    )
     compression: Literal["none", "fp16"] = Field(
         default="none", description="gradients on the wire between ranks"
     )

@@ -36,7 +36,7 @@ def examine(
     return [
         *findings,
         *tensorflow_state.check_tensorflow(report),
-        *tensorflow_state.check_onednn(report),
+        *tensorflow_state.check_onednn(report, environ),
         *_gpu_checks(environ, report, driver, states),
         *launchers.check_launchers(report, launchers.read_commands(report), len(gpus)),
         *launchers.check_placement(environ),

@@ -20,7 +20,9 @@ def create_engine(
             f"{placement.size} tasks were launched, but engine.name is {name}, which runs in one process: every task "
             "would train on its own; set engine.name=horovod (or auto), or launch one task"
         )
-    return _ENGINES[name](config, placement, gpu_limit_bytes)
+    engine = _ENGINES[name](config, placement, gpu_limit_bytes)
+    engine.jit = config.jit == "on"
+    return engine
 
 
 def _choose(config: EngineSection, placement: Placement) -> str:

@@ -22,6 +22,8 @@ class Engine(ABC):
     """Replicas of the whole job."""
     local_replicas: range = range(1)
     """Numbers of the replicas that this process holds."""
+    jit: bool = False
+    """XLA compiles what `compile_part` is given."""
 
     @property
     def is_chief(self) -> bool:
@@ -47,6 +49,13 @@ class Engine(ABC):
         The callable takes a list with one `batch` for each local replica, the `common` tensors that all replicas share,
         and Python values that select the trace; it returns what the first local replica returned.
         """
+
+    def compile_part(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A part of what `compile` gets, which touches no variable and no other replica: with `jit` one XLA kernel.
+
+        Not the whole: reductions, clocks and the slicing of images on the host are nothing that XLA knows.
+        """
+        return tf.function(function, jit_compile=True, autograph=False) if self.jit else function
 
     @abstractmethod
     def sum(

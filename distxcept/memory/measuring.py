@@ -1,11 +1,11 @@
 """From a proposal to what its candidates really need on this device: requests for trials, and what came of them."""
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from distxcept.batching import BatchPlan
+from distxcept.cluster.compute import in_effect
 from distxcept.config.size import parse_size, show_size
 from distxcept.memory.candidates import Candidate
 from distxcept.memory.memory_plan import MemoryPlan
@@ -40,8 +40,8 @@ def measure(
     """The fastest candidate that really fits, by trials, or by what earlier trials of the same have found."""
     cache = Cache.of_user()
     relevant = {name: trial["config"][name] for name in RELEVANT}
-    onednn = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "")
-    key = cache.key({**trial, "config": relevant, "kind": kind, "onednn": onednn})
+    settings = {**in_effect(), "jit": proposal.config.engine.jit}
+    key = cache.key({**trial, "config": relevant, "kind": kind, "settings": settings})
     known = {(m.micro_batch, m.remat): m for m in cache.read(key) or []}
     if not known:
         notice("measuring which micro batch fits and is fastest; the result is kept for the next start")

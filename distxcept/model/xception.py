@@ -27,12 +27,12 @@ class Xception(Layout):
         normalize: Normalizer,
         *,
         dtype: tf.DType,
-        dropout_seeds: tf.Tensor | None = None,
+        dropout_noise: tf.Tensor | None = None,
         remat: bool = False,
     ) -> tf.Tensor:
         """Traced, replica context. Logits of uint8 images; the statistics are left in `normalize`.
 
-        `dropout_seeds` is [virtual batches, 2]: one random stream for each virtual batch; None runs without dropout.
+        `dropout_noise` is what the method of that name draws; None runs without dropout.
         With `remat` the backward pass computes each block again instead of finding its inner values in memory.
         """
         x = tf.cast(images, dtype) / 127.5 - 1.0
@@ -43,10 +43,17 @@ class Xception(Layout):
             else:
                 x = run_block(block, x, weights, normalize)
         x = tf.reduce_mean(x, axis=[1, 2])
-        if dropout_seeds is not None and self.dropout:
-            x = dropout(x, self.dropout, dropout_seeds)
+        if dropout_noise is not None:
+            x = dropout(x, self.dropout, dropout_noise)
         logits = tf.matmul(x, tf.cast(weights[f"{HEAD}/kernel"], dtype))
         return logits + tf.cast(weights[f"{HEAD}/bias"], dtype)
+
+    def dropout_noise(self, seeds: tf.Tensor, samples: int) -> tf.Tensor | None:
+        """Traced, replica context. `seeds` is [virtual batches, 2]: one random stream for each virtual batch of the samples.
+
+        Drawn apart from the forward pass, because XLA would draw other numbers from the same seeds.
+        """
+        return draw_noise(seeds, samples, self.features) if self.dropout else None
 
 
 def run_block(
@@ -77,11 +84,13 @@ def run_convolution(
     return tf.nn.relu(x) if layer.relu_after else x
 
 
-def dropout(x: tf.Tensor, rate: float, seeds: tf.Tensor) -> tf.Tensor:
-    """Dropout whose mask depends on the virtual batch's seed and the place in it, not on who computes it."""
-    groups = seeds.shape[0]
-    shape = [x.shape[0] // groups, x.shape[1]]
-    uniform = tf.concat(
-        [tf.random.stateless_uniform(shape, seeds[j], alg="philox") for j in range(groups)], axis=0
+def draw_noise(seeds: tf.Tensor, samples: int, features: int) -> tf.Tensor:
+    """Uniform numbers that depend on the virtual batch's seed and the place in it, not on who computes them."""
+    shape = [samples // seeds.shape[0], features]
+    return tf.concat(
+        [tf.random.stateless_uniform(shape, seed, alg="philox") for seed in tf.unstack(seeds)], axis=0
     )
-    return tf.where(uniform >= rate, x / tf.constant(1.0 - rate, x.dtype), tf.zeros_like(x))
+
+
+def dropout(x: tf.Tensor, rate: float, noise: tf.Tensor) -> tf.Tensor:
+    return tf.where(noise >= rate, x / tf.constant(1.0 - rate, x.dtype), tf.zeros_like(x))

@@ -15,6 +15,7 @@ from typing import IO, Any, TextIO
 
 from distxcept import __version__
 from distxcept.batching import BatchPlan
+from distxcept.cluster.compute import in_effect
 from distxcept.config.schema import Config
 from distxcept.errors import ConfigError
 from distxcept.training.events import Observer, TrainRecord, ValidationRecord
@@ -59,7 +60,7 @@ def _write_plan(folder: Path, plan: BatchPlan, remat: bool) -> None:
 
 
 def describe_environment(devices: list[str]) -> dict[str, Any]:
-    """Where and with what the run happens; no environment values, which may be secrets."""
+    """Where and with what the run happens; of the environment only what is known to be no secret."""
     versions: dict[str, str | None] = {}
     for package in PACKAGES:
         try:
@@ -74,6 +75,7 @@ def describe_environment(devices: list[str]) -> dict[str, Any]:
         "host": platform.node(),
         "cpus": len(os.sched_getaffinity(0)),
         "devices": devices,
+        "settings": in_effect(),
         "command": sys.argv,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }

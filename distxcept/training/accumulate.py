@@ -9,9 +9,9 @@
 Nothing is assigned here: weights come in as tensors, sums go out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -47,6 +47,19 @@ class Batch(NamedTuple):
         return Batch(images, labels, mask, self.first_virtual, self.lane_bounds)
 
 
+class Drawn(NamedTuple):
+    """One micro batch with all that is random about it."""
+
+    images: tf.Tensor
+    """[samples, …], mixed."""
+    targets: tf.Tensor
+    labels: tf.Tensor
+    mask: tf.Tensor
+    """Both as in `Batch`."""
+    noise: tf.Tensor | None
+    """Of dropout."""
+
+
 class Sums(NamedTuple):
     gradients: list[tf.Tensor]
     statistics: tf.Tensor
@@ -68,6 +81,8 @@ class Accumulator:
     mixup: float = 0.0
     cutmix: float = 0.0
     """Alphas of the two ways to mix samples within a virtual batch; 0 is off."""
+    compile_part: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function
+    """The engine's: how a micro step is compiled."""
 
     def zeros(self, weights: Mapping[str, tf.Tensor]) -> Sums:
         dtype = self.precision.variable
@@ -142,13 +157,19 @@ class Accumulator:
         remat: bool,
     ) -> Sums:
         """Traced, replica context. One forward and backward pass; `scale` multiplies the gradients only."""
-        mask = tf.reshape(batch.mask, [-1])
-        labels = tf.reshape(batch.labels, [-1])
+        compute = self.compile_part(self.compute)
+        return compute(weights, self.draw(batch, seeds), scale, fused=fused, remat=remat)
+
+    def compute(
+        self, weights: Mapping[str, tf.Tensor], drawn: Drawn, scale: tf.Tensor, *, fused: bool, remat: bool
+    ) -> Sums:
+        """Traced, replica context. Free of randomness, so that it may be compiled by whatever."""
+        mask, labels = tf.reshape(drawn.mask, [-1]), tf.reshape(drawn.labels, [-1])
         sources = [weights[name] for name in self.trained]
-        normalizer = VirtualBatchNormalizer(batch.mask, fused=fused, frozen=self.frozen_norms)
+        normalizer = VirtualBatchNormalizer(drawn.mask, fused=fused, frozen=self.frozen_norms)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(sources)
-            loss, logits = self.forward(weights, batch, normalizer, seeds=seeds, remat=remat)
+            loss, logits = self.forward(weights, drawn, normalizer, remat=remat)
             target = loss * scale
         gradients = tape.gradient(target, sources)
         missing = [name for name, gradient in zip(self.trained, gradients, strict=True) if gradient is None]
@@ -166,31 +187,32 @@ class Accumulator:
     def forward(
         self,
         weights: Mapping[str, tf.Tensor],
-        batch: Batch,
+        drawn: Drawn,
         normalizer: VirtualBatchNormalizer,
         *,
-        seeds: tf.Tensor,
         remat: bool,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Traced, replica context. The sum of the samples' losses, and the logits."""
-        images, targets = self.mixed(batch, seeds)
         compute = self.precision.compute
-        logits = self.model(images, weights, normalizer, dtype=compute, dropout_seeds=seeds, remat=remat)
+        logits = self.model(
+            drawn.images, weights, normalizer, dtype=compute, dropout_noise=drawn.noise, remat=remat
+        )
         logits = tf.cast(logits, self.precision.variable)
-        mask = tf.cast(tf.reshape(batch.mask, [-1]), logits.dtype)
-        return tf.reduce_sum(self.objective.losses(logits, targets) * mask), logits
+        mask = tf.cast(tf.reshape(drawn.mask, [-1]), logits.dtype)
+        return tf.reduce_sum(self.objective.losses(logits, drawn.targets) * mask), logits
 
-    def mixed(self, batch: Batch, seeds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Images of the micro batch and their targets, mixed by MixUp or CutMix if the config says so."""
+    def draw(self, batch: Batch, seeds: tf.Tensor) -> Drawn:
+        """Traced, replica context. All that is random: MixUp and CutMix if the config says so, dropout's noise."""
         images = tf.reshape(batch.images, [-1, *batch.images.shape[2:]])
         targets = self.objective.targets(tf.reshape(batch.labels, [-1]), self.precision.variable)
-        if not self.mixup and not self.cutmix:
-            return images, targets
-        # Another stream than dropout's, which takes the seeds as they are.
-        seeds = tf.bitwise.bitwise_xor(seeds, tf.constant([[MIX_STREAM, 0]], tf.int64))
-        images = tf.cast(images, self.precision.compute)
-        mask = tf.reshape(batch.mask, [-1])
-        return mix(images, targets, mask, seeds, mixup=self.mixup, cutmix=self.cutmix)
+        if self.mixup or self.cutmix:
+            # Another stream than dropout's, which takes the seeds as they are.
+            mixing = tf.bitwise.bitwise_xor(seeds, tf.constant([[MIX_STREAM, 0]], tf.int64))
+            images = tf.cast(images, self.precision.compute)
+            mask = tf.reshape(batch.mask, [-1])
+            images, targets = mix(images, targets, mask, mixing, mixup=self.mixup, cutmix=self.cutmix)
+        noise = self.model.dropout_noise(seeds, images.shape[0])
+        return Drawn(images, targets, batch.labels, batch.mask, noise)
 
 
 def add(a: Sums, b: Sums) -> Sums:

@@ -98,8 +98,8 @@ def _forward_and_backward(training: Training, peak: Peak) -> dict[str, int]:
         normalizer = VirtualBatchNormalizer(
             batch.mask, fused=update.precision.variable != tf.float64, frozen=update.accumulator.frozen_norms
         )
-        seeds = tf.zeros([batch.mask.shape[0], 2], tf.int64)
-        return update.accumulator.forward(weights, batch, normalizer, seeds=seeds, remat=training.remat)[0]
+        drawn = update.accumulator.draw(batch, tf.zeros([batch.mask.shape[0], 2], tf.int64))
+        return update.accumulator.forward(weights, drawn, normalizer, remat=training.remat)[0]
 
     with tf.device(engine.devices()[0]):
         for _ in range(2):  # the first time both are traced

@@ -80,9 +80,9 @@ def run_trial(request: Request) -> Trial:
         dropout=config.model.dropout,
         middle_blocks=config.model.middle_blocks,
     )
-    update = Update(
-        config, SingleEngine(device), model, Objective(request.classes, config.model.label_smoothing)
-    )
+    engine = SingleEngine(device)
+    engine.jit = config.engine.jit == "on"
+    update = Update(config, engine, model, Objective(request.classes, config.model.label_smoothing))
     random, size = np.random.default_rng(0), config.model.image_size
     mask = np.ones((tried, virtual), np.float32)
     mask[-1, -1] = 0.0 if request.padded and virtual > 1 else 1.0

@@ -77,6 +77,7 @@ class Update:
             frozen_norms=frozenset(every_norm) - frozenset(self.norms),
             mixup=config.data.augment.mixup if config.data.augment else 0.0,
             cutmix=config.data.augment.cutmix if config.data.augment else 0.0,
+            compile_part=engine.compile_part,
         )
         # Gradients that travel or are computed in float16 are those of the mean loss: a sum would overflow.
         shrink = self.precision.loss_scaling or config.engine.compression == "fp16"

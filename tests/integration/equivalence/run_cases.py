@@ -104,8 +104,10 @@ real_blocks = layout._blocks
 def run_case(case: Case, engine: Engine, folder: Path) -> None:
     short = mock.patch.object(layout, "_blocks", one_block_of_each_kind)
     hungry = starving(dict(case.starved), engine.rank)
+    config = Config.model_validate(case.config())
+    engine.jit = config.engine.jit == "on"
     with short, hungry, Tracings() as tracings, CONTROLS[case.control](engine, case):
-        training = build_training(Config.model_validate(case.config()), engine)
+        training = build_training(config, engine)
         log = Log()
         observers: list[Observer] = [log]
         if engine.is_chief:

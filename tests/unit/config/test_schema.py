@@ -138,6 +138,7 @@ SCALARS: list[tuple[str, list[Any], list[Any]]] = [
     ("engine.compression", ["none", "fp16"], [None, "bf16", False]),
     ("engine.reduction", ["fast", "ordered"], [None, "tree"]),
     ("engine.lanes", [1, 8], NO_COUNT),
+    ("engine.jit", ["auto", "on", "off"], ["yes", None, 1]),
     ("engine.overlap", ["auto", "on", "off"], ["yes", None, 1]),
     ("engine.check_every", [1], NO_COUNT),
     ("engine.peer_timeout", [2.0, 30], [1, 0, -1, INF, NAN, True, "30 s", None]),

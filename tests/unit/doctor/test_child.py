@@ -61,13 +61,21 @@ def test_a_cpu_build_is_named() -> None:
     assert finding.status == "ok" and "built for the CPU only" in finding.text
 
 
-@pytest.mark.parametrize(("onednn", "expected"), [(True, ["ok"]), (False, ["warning"]), (None, [])])
-def test_onednn_on_the_cpu(onednn: bool | None, expected: list[str]) -> None:
-    findings = check_onednn(loaded(onednn=onednn))
+@pytest.mark.parametrize(
+    ("onednn", "environ", "expected"),
+    [
+        (True, {}, ["ok"]),
+        (False, {}, ["ok"]),  # the training turns it on by itself
+        (False, {"TF_ENABLE_ONEDNN_OPTS": "0"}, ["warning"]),
+        (None, {}, []),
+    ],
+)
+def test_onednn_on_the_cpu(onednn: bool | None, environ: dict[str, str], expected: list[str]) -> None:
+    findings = check_onednn(loaded(onednn=onednn), environ)
     assert [finding.status for finding in findings] == expected
-    assert onednn is not False or "TF_ENABLE_ONEDNN_OPTS=1" in (findings[0].remedy or "")
+    assert expected != ["warning"] or "unset TF_ENABLE_ONEDNN_OPTS" in (findings[0].remedy or "")
 
 
 def test_onednn_does_not_matter_on_a_gpu() -> None:
     report = ProbeReport({"tensorflow": {"onednn": False}, "devices": {"gpus": [{"name": "GPU:0"}]}})
-    assert check_onednn(report) == []
+    assert check_onednn(report, {}) == []

@@ -28,7 +28,8 @@ def gradients(*, remat: bool, frozen: frozenset[str] = frozenset()):
         normalize = VirtualBatchNormalizer(mask, fused=False, frozen=frozen)
         with tf.GradientTape() as tape:
             tape.watch([weights[name] for name in TRAINED])
-            logits = MODEL(images, weights, normalize, dtype=tf.float64, dropout_seeds=seeds, remat=remat)
+            noise = MODEL.dropout_noise(seeds, images.shape[0])
+            logits = MODEL(images, weights, normalize, dtype=tf.float64, dropout_noise=noise, remat=remat)
             loss = tf.reduce_sum(logits**2)
         return tape.gradient(loss, {name: weights[name] for name in TRAINED}), normalize.sums, loss
 

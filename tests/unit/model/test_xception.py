@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from distxcept.model.batchnorm import VirtualBatchNormalizer, normalize_by_moving
 from distxcept.model.layout import HEAD
-from distxcept.model.xception import Xception, dropout
+from distxcept.model.xception import Xception, draw_noise, dropout
 
 PAPER = Xception(classes=1000)
 SMALL = Xception(classes=5, width=0.0625, middle_blocks=1)
@@ -94,23 +94,27 @@ def test_width_scales_channels_in_multiples_of_eight(width: int):
     assert model.features == model.blocks[-1].convolutions[-1].outputs
 
 
+def dropped(x: tf.Tensor, rate: float, seeds: tf.Tensor) -> np.ndarray:
+    return dropout(x, rate, draw_noise(seeds, *x.shape)).numpy()
+
+
 def test_dropout_depends_on_seed_and_place_alone():
     x = tf.constant(np.random.default_rng(0).normal(size=(6, 64)).astype(np.float32))
     seeds = tf.constant([[7, 0], [7, 1], [7, 2]], tf.int64)
-    whole = dropout(x, 0.5, seeds).numpy()
-    parts = [dropout(x[2 * j : 2 * j + 2], 0.5, seeds[j : j + 1]).numpy() for j in (2, 1, 0)]
+    whole = dropped(x, 0.5, seeds)
+    parts = [dropped(x[2 * j : 2 * j + 2], 0.5, seeds[j : j + 1]) for j in (2, 1, 0)]
     assert np.array_equal(whole, np.concatenate(parts[::-1]))
     masks = [(whole[2 * j : 2 * j + 2] != 0) for j in range(3)]
     assert not np.array_equal(masks[0], masks[1]) and not np.array_equal(masks[1], masks[2])
-    other = dropout(x[:2], 0.5, tf.constant([[8, 0]], tf.int64)).numpy()
+    other = dropped(x[:2], 0.5, tf.constant([[8, 0]], tf.int64))
     assert not np.array_equal(other != 0, masks[0])
-    in_double = dropout(tf.cast(x, tf.float64), 0.5, seeds).numpy()
+    in_double = dropped(tf.cast(x, tf.float64), 0.5, seeds)
     assert np.array_equal(in_double != 0, whole != 0)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_dropout_keeps_the_mean(rate: float):
-    y = dropout(tf.ones([100, 1000]), rate, tf.constant([[1, 1]], tf.int64)).numpy()
+    y = dropped(tf.ones([100, 1000]), rate, tf.constant([[1, 1]], tf.int64))
     kept = y != 0
     assert np.allclose(y[kept], 1 / (1 - rate))
     assert abs(kept.mean() - (1 - rate)) < 5 * np.sqrt(rate * (1 - rate) / y.size)
@@ -126,7 +130,8 @@ def test_dropout_is_used_in_training_only():
     images = tf.constant(images_of(2, 71))
 
     def logits(seeds):
-        return model(images, weights, normalize_by_moving, dtype=tf.float32, dropout_seeds=seeds).numpy()
+        noise = None if seeds is None else model.dropout_noise(seeds, 2)
+        return model(images, weights, normalize_by_moving, dtype=tf.float32, dropout_noise=noise).numpy()
 
     seed = tf.constant([[3, 4]], tf.int64)
     assert np.array_equal(logits(seed), logits(seed))

@@ -1,0 +1,64 @@
+"""Config and machine → variables of TensorFlow."""
+
+import os
+
+import pytest
+
+from distxcept.cluster.compute import compute_environ, in_effect, runs_on_gpu
+from distxcept.config.schema import Config
+from distxcept.launch import environment
+from distxcept.memory.nvml import NvmlUnavailable
+
+ON = {"TF_ENABLE_ONEDNN_OPTS": "1"}
+
+
+def config(**sections) -> Config:
+    data = {"train": {"kind": "synthetic", "samples": 8, "classes": 2}}
+    return Config.model_validate({"data": data, **sections})
+
+
+@pytest.mark.parametrize(
+    ("sections", "on_gpu", "expected"),
+    [
+        ({}, False, ON),
+        ({}, True, {}),
+        ({"memory": {"limit": "2GiB"}}, False, {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}),
+        ({"engine": {"reduction": "ordered"}}, False, {}),
+        ({"engine": {"name": "mirrored", "devices": 2}}, False, ON),
+        ({"precision": "float64"}, False, ON),
+    ],
+)
+def test_what_pays(sections, on_gpu, expected):
+    assert compute_environ(config(**sections), on_gpu=on_gpu) == expected
+
+
+@pytest.mark.parametrize(
+    ("devices", "environ", "gpus", "expected"),
+    [
+        ("auto", {}, 0, False),
+        ("auto", {}, 2, True),
+        (1, {}, 2, True),
+        ("auto", {"CUDA_VISIBLE_DEVICES": "-1"}, 2, False),
+        ("auto", {"CUDA_VISIBLE_DEVICES": ""}, 2, False),
+        ("auto", {"CUDA_VISIBLE_DEVICES": "1"}, 2, True),
+        (["CPU:0"], {}, 2, False),
+        (["gpu:1"], {}, 2, True),
+    ],
+)
+def test_whether_a_gpu_computes(devices, environ, gpus, expected):
+    assert runs_on_gpu(config(engine={"devices": devices}), environ, gpus) is expected
+
+
+def test_only_known_names_are_told():
+    environ = {"TF_ENABLE_ONEDNN_OPTS": "1", "AWS_SECRET_ACCESS_KEY": "x", "TF_NUM_INTEROP_THREADS": "1"}
+    assert in_effect(environ) == {"TF_ENABLE_ONEDNN_OPTS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+
+
+@pytest.mark.parametrize(("own", "expected"), [({}, "1"), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, "0")])
+def test_what_the_user_has_set_wins(monkeypatch, own, expected):
+    monkeypatch.setattr(environment, "read_gpus", lambda: NvmlUnavailable("no_library", "none here"))
+    monkeypatch.setattr(os, "environ", dict(own))
+    environment.prepare_environment(config())
+    assert os.environ["TF_ENABLE_ONEDNN_OPTS"] == expected
+    assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "2"
+    assert os.environ["HOROVOD_STALL_CHECK_TIME_SECONDS"] == "30"

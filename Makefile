@@ -10,7 +10,7 @@ PARALLEL ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 
 BUILD_TOOLS := cmake setuptools wheel packaging hatchling editables
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test soak lint horovod system-packages constraints clean
+.PHONY: help quickstart install test soak bench lint horovod system-packages constraints clean
 .SUFFIXES:
 
 help: ## list the targets
@@ -37,6 +37,10 @@ test: $(VENV)/.dev system-packages ## install what the tests need, then lint, ty
 soak: $(VENV)/.dev system-packages horovod ## the long tests: full counts, the whole GPU build
 	$(BIN)/python -m pytest tests/integration -m soak
 	$(BIN)/python -m pytest tests/unit --hypothesis-profile=fresh
+
+bench: $(VENV)/.dev ## measure speed side by side with others, into build/bench (hours; TORCH_PYTHON=… for PyTorch)
+	@$(MAKE) --no-print-directory horovod || echo "no Horovod: what needs it is left out"
+	PYTHON=$(BIN)/python benchmarks/everything.sh build/bench
 
 lint: $(VENV)/.dev ## style and types
 	$(BIN)/ruff check .

@@ -23,6 +23,7 @@ COMMANDS: tuple[str, ...] = (
     "pack",
     "data",
     "doctor",
+    "bench",
 )
 
 EPILOG = """\

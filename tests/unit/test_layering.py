@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "distxcept"
 # From the top down. A layer may import itself and what stands below it.
 LAYERS = [
     "cli",
+    "bench",
     "doctor",
     "launch",
     "report",

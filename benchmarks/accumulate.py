@@ -1,0 +1,98 @@
+"""Gradient accumulation: images/s and peak memory against the number of micro steps, side by side with Keras'.
+
+    python benchmarks/accumulate.py                      k = 1, 2, 4 … 32 at 128 px, micro batch 4
+    python benchmarks/accumulate.py --steps 1,8,32 --image-size 299 --batch 2
+
+For each k: ours (one update of k micro steps), `keras.Model.fit` with `gradient_accumulation_steps=k`, and the naive loop
+that changes the weights after every micro batch. Ratios are to ours with k = 1, in the same round.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from distxcept.bench import contestants as ready_made
+from distxcept.bench import table
+from distxcept.bench.setting import Setting
+from distxcept.bench.turns import Contestant, Result, say, take_turns
+
+SPEED_BAR, GROWTH_BAR = 0.98, 1.02
+
+
+def contestants(steps: list[int], keras: bool) -> dict[str, tuple[Contestant, int]]:
+    found = {}
+    for k in steps:
+        found[f"ours {k}"] = (replace(ready_made.ours(f"distxcept, k = {k}"), about="one update"), k)
+    for k in steps if keras else []:
+        fit = ready_made.keras_fit("off", onednn=True, accumulate=True)
+        found[f"fit {k}"] = (replace(fit, name=f"keras fit, k = {k}", about="gradient_accumulation_steps"), k)
+    if keras:
+        naive = replace(
+            ready_made.loop(onednn=True), name="naive loop", about="the weights change every batch"
+        )
+        found["naive"] = (naive, steps[-1])
+    return found
+
+
+def verdicts(results: dict[str, Result], steps: list[int]) -> list[str]:
+    lines = []
+    eight = results.get("ours 8")
+    if eight and eight.ratios:
+        ratio = eight.ratio.median
+        lines.append(
+            f"k = 8: {ratio:.3f} × the speed of k = 1 (bar {SPEED_BAR}: {_word(ratio >= SPEED_BAR)})"
+        )
+    several = [k for k in steps if k > 1 and results[f"ours {k}"].turns]
+    if len(several) > 1:
+        first, last = (results[f"ours {k}"].peak_bytes for k in (several[0], several[-1]))
+        lines.append(
+            f"memory from k = {several[0]} to {several[-1]}: {last / first:.3f} × (bar {GROWTH_BAR}: "
+            f"{_word(last / first <= GROWTH_BAR)})"
+        )
+    return lines
+
+
+def _word(reached: bool) -> str:
+    return "reached" if reached else "MISSED"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", default="1,2,4,8,16,32", help="numbers of micro steps, ascending from 1")
+    parser.add_argument("--image-size", type=int, default=128)
+    parser.add_argument("--batch", type=int, default=4, help="of one micro step")
+    parser.add_argument("--width", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of a turn, about")
+    parser.add_argument("--no-keras", action="store_true", help="ours only")
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args()
+    steps = [int(k) for k in args.steps.split(",")]
+    if steps != sorted(steps) or steps[0] != 1:
+        parser.error("--steps ascend from 1, which all others are compared with")
+    chosen = contestants(steps, not args.no_keras)
+    number_of = {contestant.name: k for contestant, k in chosen.values()}
+    base = Setting(args.image_size, args.batch, width=args.width)
+    about = table.machine()
+    results = take_turns(
+        [contestant for contestant, _ in chosen.values()],
+        lambda contestant: replace(base, micro_steps=number_of[contestant.name]),
+        rounds=args.rounds,
+        turn_seconds=args.seconds,
+        notice=say,
+    )
+    said = verdicts(dict(zip(chosen, results, strict=True)), steps)
+    print(table.markdown(results, f"Gradient accumulation, {base}, k micro steps"))
+    print("\n" + "\n".join(f"- {line}" for line in said) + f"\n\n{table.describe(about)}")
+    if args.json:
+        found = {"machine": about, "accumulate": {**table.as_json(results, base), "verdicts": said}}
+        Path(args.json).write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""Ranks on the cores of this machine: speed, time in reduction, overlap, and the scaling model against all of it.
+
+    python benchmarks/scale.py                                       1, 2 and 4 ranks and mirrored 2, at 299 px
+    python benchmarks/scale.py --image-size 128 --batches 4,8,16 --ranks 1,2
+
+Every rank has the whole batch, and the ranks divide the same cores, so an efficiency of 1 is the speed of one process with
+all cores. Time in reduction and overlap are read from Horovod's timeline, in a run of its own. The model gets the time of a
+micro batch (a line through the measured ones), the reductions that were timed at the start, and the jitter; it has to
+predict the time of an update within 15 %.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from distxcept.bench import contestants as ready_made
+from distxcept.bench import table
+from distxcept.bench.setting import Setting
+from distxcept.bench.timeline import read_timeline
+from distxcept.bench.turns import Contestant, Result, say, take_turns
+from distxcept.memory.links import Network, link_by_measurement
+from distxcept.memory.scaling import Work, predict, ready_parts
+from distxcept.model.layout import Layout
+
+TOLERANCE = 0.15
+
+
+def contestant_of(ranks: int) -> Contestant:
+    if ranks == 1:
+        return ready_made.ours("distxcept, 1 rank", about="one process, all cores")
+    return ready_made.ours_in_ranks(ranks, "each")
+
+
+def update_seconds(result: Result) -> float:
+    return statistics.median(turn.seconds / turn.steps for turn in result.turns)
+
+
+def work_seconds(result: Result) -> list[float]:
+    """Of rank 0, until its sums were ready; one for each update."""
+    return [seconds for turn in result.turns for seconds in turn.facts["work_seconds"]]
+
+
+def fit_line(points: list[tuple[float, float]]) -> tuple[float, float]:
+    """Slope and value at zero, by least squares; neither below zero."""
+    if len(points) < 2:
+        return points[0][1] / points[0][0], 0.0
+    x, y = zip(*points, strict=True)
+    slope, start = statistics.linear_regression(x, y)
+    return max(0.0, slope), max(0.0, start)
+
+
+def model_check(
+    by_batch: dict[int, Result], alone: dict[int, Result], ranks: int, setting: Setting
+) -> list[dict]:
+    """Predicted against measured, for each batch size."""
+    works = {batch: work_seconds(result) for batch, result in by_batch.items() if result.turns}
+    if not works:
+        return []
+    slope, start = fit_line([(batch, statistics.median(seconds)) for batch, seconds in works.items()])
+    fixed = statistics.median(
+        update_seconds(result) - statistics.median(work_seconds(result)) for result in alone.values()
+    )
+    layout = Layout(classes=setting.classes, width=setting.width)
+    spreads = [statistics.pstdev(seconds) / statistics.mean(seconds) for seconds in works.values()]
+    work = Work(
+        sample_seconds=slope,
+        step_seconds=start,
+        fixed_seconds=max(0.0, fixed),
+        gradient_bytes=4.0 * sum(p.elements for p in layout.parameters if not p.moving),
+        ready_parts=ready_parts(layout, setting.image_size),
+        jitter=min(0.5, statistics.median(spreads)),
+    )
+    network = _network(next(iter(by_batch.values())), ranks)
+    rows = []
+    for batch, result in by_batch.items():
+        if result.turns:
+            found = predict(work, samples=batch, micro_steps=1, world=ranks, network=network)
+            measured = update_seconds(result)
+            rows.append(
+                {
+                    "ranks": ranks,
+                    "batch": batch,
+                    "measured_seconds": measured,
+                    "predicted_seconds": found.seconds,
+                    "exposed_seconds": found.exposed_seconds,
+                    "waiting_seconds": found.waiting_seconds,
+                    "error": found.seconds / measured - 1,
+                }
+            )
+    return rows
+
+
+def _network(result: Result, ranks: int) -> Network:
+    if ranks == 1:
+        anything = link_by_measurement(1e8, 1.0, 1e-3, 2)
+        return Network(anything, anything, 1)
+    start = result.start
+    link = link_by_measurement(start["reduced_bytes"], start["reduced_seconds"], start["tiny_seconds"], ranks)
+    return Network(link, link, per_node=ranks, algorithm="ring")
+
+
+def timeline_of(ranks: int, setting: Setting, seconds: float) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "timeline.json"
+        traced = contestant_of(ranks)
+        traced = replace(traced, environ={**traced.environ, "HOROVOD_TIMELINE": str(path)})
+        (result,) = take_turns([traced], lambda one: setting, rounds=1, turn_seconds=seconds, notice=say)
+        if result.failure or not path.exists():
+            return {"ranks": ranks, "failure": result.failure or "no timeline was written"}
+        found = read_timeline(path)[-result.turns[0].steps :]
+    if not found:
+        return {"ranks": ranks, "failure": "the timeline has no reduction of gradients"}
+    return {
+        "ranks": ranks,
+        "reduction_seconds": statistics.median(one.busy_seconds for one in found),
+        "exposed_seconds": statistics.median(one.exposed_seconds for one in found),
+        "hidden_part": statistics.median(one.hidden_part for one in found),
+        "update_seconds": update_seconds(result),
+    }
+
+
+def show(checks: list[dict], timelines: list[dict]) -> None:
+    print("\n### Time in reduction, from Horovod's timeline\n")
+    print(
+        "| ranks | reduction, ms | after the backward pass, ms | hidden | update, ms |\n|---|---|---|---|---|"
+    )
+    for one in timelines:
+        if "failure" in one:
+            print(f"| {one['ranks']} | {one['failure']} | | | |")
+            continue
+        print(
+            f"| {one['ranks']} | {one['reduction_seconds'] * 1e3:.0f} | {one['exposed_seconds'] * 1e3:.0f} | "
+            f"{one['hidden_part']:.0%} | {one['update_seconds'] * 1e3:.0f} |"
+        )
+    print("\n### The scaling model\n")
+    print("| ranks | batch | measured, ms | predicted, ms | error |\n|---|---|---|---|---|")
+    for one in checks:
+        print(
+            f"| {one['ranks']} | {one['batch']} | {one['measured_seconds'] * 1e3:.0f} | "
+            f"{one['predicted_seconds'] * 1e3:.0f} | {one['error']:+.1%} |"
+        )
+    if checks:
+        worst = max(abs(one["error"]) for one in checks)
+        print(
+            f"\n- largest error {worst:.1%} (bar {TOLERANCE:.0%}: {'reached' if worst <= TOLERANCE else 'MISSED'})"
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ranks", default="1,2,4", help="starting with 1")
+    parser.add_argument("--image-size", type=int, default=299)
+    parser.add_argument("--batches", default="2,4,8", help="of each rank")
+    parser.add_argument("--width", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of a turn, about")
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args()
+    ranks, batches = ([int(one) for one in text.split(",")] for text in (args.ranks, args.batches))
+    if ranks[0] != 1:
+        parser.error("--ranks starts with 1, which the others are compared with")
+    if max(ranks) > 1 and (problem := ready_made.why_no_ranks()):
+        say(f"left out: more than one rank: {problem}")
+        ranks = [1]
+    base, about = Setting(args.image_size, width=args.width), table.machine()
+    found: dict[int, list[Result]] = {}
+    for batch in batches:
+        setting = replace(base, batch=batch)
+        contestants = [*map(contestant_of, ranks), ready_made.ours_mirrored(2, "each")]
+        found[batch] = take_turns(
+            contestants,
+            lambda one, setting=setting: setting,
+            rounds=args.rounds,
+            turn_seconds=args.seconds,
+            notice=say,
+        )
+        print(table.markdown(found[batch], f"Ranks, {setting} each") + "\n", flush=True)
+    alone = {batch: results[0] for batch, results in found.items() if results[0].turns}
+    checks = [
+        check
+        for number, count in enumerate(ranks)
+        for check in model_check({batch: found[batch][number] for batch in batches}, alone, count, base)
+    ]
+    largest = replace(base, batch=batches[-1])
+    timelines = [timeline_of(count, largest, args.seconds) for count in ranks if count > 1]
+    show(checks, timelines)
+    print(f"\n{table.describe(about)}")
+    if args.json:
+        settings = [table.as_json(results, replace(base, batch=batch)) for batch, results in found.items()]
+        result = {"settings": settings, "model": checks, "timeline": timelines}
+        Path(args.json).write_text(json.dumps({"machine": about, "scale": result}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

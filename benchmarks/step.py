@@ -1,0 +1,163 @@
+"""One update of Xception, side by side: this package, Keras, hand-written loops, PyTorch, in 1 process and in 2 ranks.
+
+    python benchmarks/step.py                                  everything at 299 px batch 8 and 128 px batch 16: an hour
+    python benchmarks/step.py --sizes 299x8 --only loop,torch-eager
+    python benchmarks/step.py --torch-python /path/to/python   a Python that has PyTorch, if this one has not
+    python benchmarks/step.py --variant TF_NUM_INTEROP_THREADS=1 --variant engine.threads=1    ours with one thing changed
+
+A variant in capitals is a variable of the environment, else a key of the config. Float32, SGD with momentum, 1000 classes;
+all cores that this process may use (`taskset -c 0,1 python benchmarks/step.py`). The table goes to stdout, how it goes to
+stderr.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from distxcept.bench import contestants as ready_made
+from distxcept.bench import table
+from distxcept.bench.contestants import STOCK, WITH_ONEDNN, in_ranks
+from distxcept.bench.setting import Setting
+from distxcept.bench.turns import Contestant, Result, say, take_turns
+
+HERE = Path(__file__).parent / "contestants"
+RANKS = 2
+BARS = (  # name of the reference's peer, least ratio of ours to it, where it counts
+    ("the best keras fit in its stock environment", ("fit-off", "fit-on", "fit-auto"), 1.3, None),
+    ("the hand-written loop in our environment", ("loop-onednn",), 0.98, None),
+    ("PyTorch's better mode", ("torch-eager", "torch-compile", "torch-ranks"), 1.0, 299),
+)
+OURS = ("ours", "ours-ranks", "ours-ranks-split")
+
+
+def all_contestants(torch_python: str) -> dict[str, Contestant]:
+    """By the word that chooses them; the first is the reference."""
+    horovod_loop = in_ranks(RANKS, (sys.executable, str(HERE / "horovod_loop.py")))
+    torch = (torch_python, str(HERE / "torch_xception.py"))
+    return {
+        "ours": ready_made.ours(),
+        "ours-stock": ready_made.ours_stock(),
+        "fit-off": ready_made.keras_fit("off"),
+        "fit-on": ready_made.keras_fit("on"),
+        "fit-auto": ready_made.keras_fit("auto"),
+        "fit-onednn": ready_made.keras_fit("off", onednn=True),
+        "loop": ready_made.loop(),
+        "loop-onednn": ready_made.loop(onednn=True),
+        "ours-ranks": ready_made.ours_in_ranks(RANKS, "each"),
+        "ours-ranks-split": ready_made.ours_in_ranks(RANKS, "split"),
+        "horovod-loop": Contestant(
+            f"hand-written Horovod loop, {RANKS} ranks", horovod_loop, WITH_ONEDNN, "each rank has the batch"
+        ),
+        "torch-eager": Contestant("PyTorch eager, channels last", (*torch, "eager"), STOCK),
+        "torch-compile": Contestant("PyTorch torch.compile, channels last", (*torch, "compile"), STOCK),
+        "torch-ranks": Contestant(
+            f"PyTorch eager, {RANKS} processes", (*torch, "eager", "--processes", str(RANKS)), STOCK,
+            "gradients averaged by gloo; each process has the batch",
+        ),
+    }  # fmt: skip
+
+
+def chosen(args: argparse.Namespace) -> dict[str, Contestant]:
+    every = all_contestants(args.torch_python)
+    words = args.only.split(",") if args.only else list(every)
+    unknown = [word for word in words if word not in every]
+    if unknown:
+        sys.exit(f"--only: {', '.join(unknown)}; there are {', '.join(every)}")
+    found = {"ours": every["ours"], **{word: every[word] for word in words}}
+    for reason, needing in why_not(args.torch_python).items():
+        for word in [word for word in found if word in needing]:
+            say(f"left out: {found.pop(word).name}: {reason}")
+    for variant in args.variant:
+        found[variant] = variant_of(every["ours"], variant)
+    return found
+
+
+def why_not(torch_python: str) -> dict[str, tuple[str, ...]]:
+    reasons = {}
+    if no_ranks := ready_made.why_no_ranks():
+        reasons[no_ranks] = ("ours-ranks", "ours-ranks-split", "horovod-loop")
+    has_torch = subprocess.run([torch_python, "-c", "import torch"], capture_output=True, check=False)
+    if has_torch.returncode:
+        reasons["PyTorch is not installed (--torch-python names a Python that has it)"] = (
+            "torch-eager",
+            "torch-compile",
+            "torch-ranks",
+        )
+    return reasons
+
+
+def variant_of(ours: Contestant, variant: str) -> Contestant:
+    name, separator, value = variant.partition("=")
+    if not separator:
+        sys.exit(f"--variant {variant!r}: write it like NAME=VALUE")
+    title = f"distxcept with {variant}"
+    if name.isupper():
+        return replace(ours, name=title, environ={**ours.environ, name: value}, about="")
+    return replace(ours, name=title, command=(*ours.command, variant), about="")
+
+
+def verdicts(results: dict[str, Result], image_size: int) -> list[str]:
+    """Each bar: our best arrangement against the best of theirs, medians of ratios within rounds."""
+    lines = []
+    ours = [results[word] for word in OURS if word in results and results[word].ratios]
+    for name, words, bar, only_size in BARS:
+        peers = [results[word] for word in words if word in results and results[word].ratios]
+        if not peers or not ours or only_size not in (None, image_size):
+            continue
+        # In the environment comparison like is compared with like: one process each.
+        mine = ours[:1] if bar < 1 else ours
+        ratio = max(one.ratio.median for one in mine) / max(one.ratio.median for one in peers)
+        reached = "reached" if ratio >= bar else "MISSED"
+        lines.append(f"{ratio:.2f} × {name} (bar {bar:g}: {reached})")
+    if "ours-ranks" in results and results["ours-ranks"].ratios:
+        ratio = results["ours-ranks"].ratio.median
+        lines.append(f"{RANKS} ranks: {ratio:.2f} × one process (bar 1.1 at 299 px)")
+    return lines
+
+
+def parse_sizes(text: str) -> list[tuple[int, int]]:
+    return [tuple(map(int, one.split("x"))) for one in text.split(",")]  # type: ignore[misc]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--sizes", type=parse_sizes, default="299x8,128x16", help="pixels x batch (299x8,128x16)"
+    )
+    parser.add_argument("--width", type=float, default=1.0)
+    parser.add_argument("--only", help="comma-separated words; ours is always there")
+    parser.add_argument("--variant", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of a turn, about")
+    parser.add_argument("--torch-python", default=sys.executable)
+    parser.add_argument("--json", metavar="FILE", help="also write the results there")
+    args = parser.parse_args(argv)
+    about, found = table.machine(), []
+    contestants = chosen(args)
+    for size, batch in args.sizes:
+        setting = Setting(size, batch, width=args.width)
+        results = take_turns(
+            list(contestants.values()),
+            lambda contestant, setting=setting: setting,
+            rounds=args.rounds,
+            turn_seconds=args.seconds,
+            notice=say,
+        )
+        said = verdicts(dict(zip(contestants, results, strict=True)), size)
+        found.append({**table.as_json(results, setting), "verdicts": said})
+        print(table.markdown(results, f"One update, {setting}"))
+        print("\n" + "\n".join(f"- {line}" for line in said) + "\n", flush=True)
+    print(table.describe(about))
+    if args.json:
+        Path(args.json).write_text(json.dumps({"machine": about, "step": found}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Who races: names, commands and environments. No TensorFlow."""
+
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+
+from distxcept.bench.turns import Contestant
+from distxcept.cluster.compute import NAMES, ONEDNN
+from distxcept.launch.hosts import Host
+from distxcept.launch.mpi import Wiring, launch_command
+from distxcept.launch.network import loopback
+
+STOCK: dict[str, str | None] = {
+    **dict.fromkeys((*NAMES, "OMP_NUM_THREADS", "HOROVOD_TIMELINE")),
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
+"""The environment as TensorFlow finds it where nobody has set anything."""
+WITH_ONEDNN: dict[str, str | None] = {**STOCK, ONEDNN: "1"}
+
+
+def module(name: str, *arguments: str, python: str = sys.executable) -> tuple[str, ...]:
+    return (python, "-m", name, *arguments)
+
+
+def in_ranks(ranks: int, program: tuple[str, ...]) -> tuple[str, ...]:
+    """Through mpirun on this host; its stdin is rank 0's."""
+    wiring = Wiring(
+        via="mpirun",
+        as_root=os.geteuid() == 0,
+        one_host=True,
+        interface=loopback(),
+        extra=("--oversubscribe", "--stdin", "0"),
+    )
+    return tuple(launch_command(wiring, [Host("localhost", ranks)], program))
+
+
+def ours(name: str = "distxcept", *overrides: str, about: str = "as distxcept train runs it") -> Contestant:
+    return Contestant(name, module("distxcept.bench.ours", *overrides), STOCK, about)
+
+
+def ours_stock() -> Contestant:
+    about = "TensorFlow's own choice of kernels"
+    return Contestant("distxcept, stock environment", module("distxcept.bench.ours", "--stock"), STOCK, about)
+
+
+def ours_in_ranks(ranks: int, share: str, name: str = "", *overrides: str) -> Contestant:
+    shared = "the batch is divided" if share == "split" else "each rank has the batch"
+    command = in_ranks(ranks, module("distxcept.bench.ours", "--share", share, *overrides))
+    title = name or f"distxcept, {ranks} ranks{', batch divided' * (share == 'split')}"
+    return Contestant(title, command, STOCK, f"Horovod over MPI, cores divided; {shared}")
+
+
+def ours_mirrored(devices: int, share: str) -> Contestant:
+    command = module("distxcept.bench.ours", "--devices", str(devices), "--share", share)
+    return Contestant(f"distxcept, mirrored {devices}", command, STOCK, "logical CPUs of one process")
+
+
+def keras_fit(jit: str, *, onednn: bool = False, accumulate: bool = False) -> Contestant:
+    options = ["--jit", jit, *(["--accumulate"] if accumulate else [])]
+    name = f"keras fit, jit_compile {'auto' if jit == 'auto' else jit == 'on'}{' with oneDNN' * onednn}"
+    environ = WITH_ONEDNN if onednn else STOCK
+    return Contestant(
+        name, module("distxcept.bench.peers", "fit", *options), environ, _environment_words(onednn)
+    )
+
+
+def loop(*, onednn: bool = False) -> Contestant:
+    name = f"hand-written tf.function loop{' with oneDNN' * onednn}"
+    environ = WITH_ONEDNN if onednn else STOCK
+    return Contestant(name, module("distxcept.bench.peers", "loop"), environ, _environment_words(onednn))
+
+
+def _environment_words(onednn: bool) -> str:
+    return "the environment of distxcept train" if onednn else "stock environment"
+
+
+def why_no_ranks() -> str | None:
+    """Why nothing can be run in ranks here; None where it can."""
+    if find_spec("horovod") is None:
+        return "Horovod is not installed (launch/build_horovod.sh)"
+    if shutil.which("mpirun") is None:
+        return "mpirun is not installed"
+    return None

@@ -1,0 +1,136 @@
+"""The contestant that is this package: updates as `distxcept train` runs them, on one batch that is read before.
+
+    python -m distxcept.bench.ours [KEY=VALUE …] [--stock] [--share split|each] SETTING
+
+Under mpirun with several ranks. `--share each` gives every replica the setting's batch, `split` divides it. `--stock`
+leaves the environment as it is, where the training would complete it.
+"""
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from distxcept.bench.serve import Step, serve
+from distxcept.bench.setting import Setting
+from distxcept.cluster import detect
+from distxcept.config.load import load_config
+from distxcept.config.schema import Config
+from distxcept.config.yaml_text import dump_yaml
+
+LONG = 1_000_000
+"""Updates of the run that is begun and never ended: long enough for everything that pays in a long run."""
+
+REDUCTIONS = 3
+
+
+def config_of(setting: Setting, replicas: int, share: str, overrides: list[str]) -> Config:
+    virtual = setting.batch if share == "each" else max(1, setting.batch // replicas)
+    whole = virtual * replicas * setting.micro_steps
+    tree: dict[str, Any] = {
+        "run": {"updates": LONG, "name": "bench"},
+        "model": {
+            "image_size": setting.image_size,
+            "width": setting.width,
+            "classes": setting.classes,
+            "dropout": 0.0,
+        },
+        # Twice an update, so that the one that is repeated does not end an epoch.
+        "data": {
+            "train": {"kind": "synthetic", "samples": 2 * whole, "classes": setting.classes},
+            "augment": None,
+        },
+        "batch": {"global": whole, "virtual": virtual, "micro": virtual},
+        "optimizer": {"name": "sgd", "momentum": 0.9, "learning_rate": 0.001},
+        "checkpoint": {"every_minutes": None, "best_metric": None},
+    }
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(dump_yaml(tree))
+        file.flush()
+        return load_config(file.name, overrides)
+
+
+def build(args: argparse.Namespace, folder: Path) -> Step:
+    setting = Setting.from_json(args.setting)
+    placement = detect(os.environ)
+    replicas = args.devices if placement.size == 1 else placement.size
+    config = config_of(setting, replicas, args.share, [*args.overrides, f"engine.devices={args.devices}"])
+    if not args.stock:
+        from distxcept.launch.environment import prepare_environment
+
+        prepare_environment(config)
+
+    from distxcept.data.pipeline import updates
+    from distxcept.engines import create_engine
+    from distxcept.report.run_folder import RunFiles
+    from distxcept.training.build import build_training
+    from distxcept.training.events import Observers
+    from distxcept.training.loop import Loop
+    from distxcept.training.meter import peak_memory
+
+    engine = create_engine(config.engine, placement)
+    training = build_training(config, engine)
+    loop = Loop(training, folder, Observers([RunFiles(folder)] if engine.is_chief else []))
+    reading = updates(
+        training.train,
+        training.plan,
+        replicas=engine.local_replicas,
+        image_size=setting.image_size,
+        seed=0,
+        **training.train_options,
+    )
+    with reading as batches:
+        batch = next(batches)
+    worked: list[float] = []
+
+    def run(steps: int) -> None:
+        for _ in range(steps):
+            loop._one_update(batch, LONG, stop=False)
+            loop._after_update(batch, LONG)
+            worked.append(loop.meter.last_work_seconds)
+
+    def facts() -> dict[str, Any]:
+        taken = [*worked]
+        worked.clear()
+        return {"work_seconds": taken}
+
+    device = engine.devices()[0]
+    on_gpu = device.startswith("GPU")
+    return Step(
+        run,
+        images=training.plan.global_batch,
+        group=engine,
+        device_peak_bytes=(lambda: peak_memory(device)) if on_gpu else None,
+        facts=facts,
+        about=reductions(engine) if engine.ranks > 1 else {},
+    )
+
+
+def reductions(engine: Any) -> dict[str, Any]:
+    """What the network between the ranks does: seconds of a large and of a tiny reduction, the least of some."""
+    from distxcept.training.preflight import REDUCED_BYTES, TINY_BYTES, reduce_seconds
+
+    device = engine.devices()[0]
+    large, small = (
+        min(reduce_seconds(engine, device, size) for _ in range(REDUCTIONS))
+        for size in (REDUCED_BYTES, TINY_BYTES)
+    )
+    return {"reduced_bytes": REDUCED_BYTES, "reduced_seconds": large, "tiny_seconds": small}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("overrides", nargs="*", default=[])
+    parser.add_argument("setting")
+    parser.add_argument("--stock", action="store_true")
+    parser.add_argument("--share", choices=("split", "each"), default="each")
+    parser.add_argument("--devices", type=int, default=1, help="of one process: logical CPUs, or GPUs")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        serve(lambda: build(args, Path(folder)))
+    os._exit(0)  # nothing is left to be saved, and ranks need not wait for each other
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Contestants that are not this package: what people write who train Xception with Keras.
+
+    python -m distxcept.bench.peers fit [--jit on|off|auto] [--accumulate] SETTING     keras.Model.fit
+    python -m distxcept.bench.peers loop SETTING                                       a tf.function of their own
+
+They get their images ready for use, as float32. `--accumulate` lets Keras sum the gradients of the setting's micro steps;
+without it every micro step changes the weights.
+"""
+
+import argparse
+import os
+import time
+from typing import Any
+
+from distxcept.bench.serve import Step, serve
+from distxcept.bench.setting import Setting
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def keras_xception(setting: Setting) -> Any:
+    """Keras' own; of another width, which that does not have, the same layers."""
+    import keras
+
+    if setting.width == 1.0:
+        return keras.applications.Xception(
+            weights=None,
+            input_shape=(setting.image_size, setting.image_size, 3),
+            classes=setting.classes,
+            classifier_activation=None,
+        )
+    from distxcept.model.layout import Layout
+
+    layout = Layout(classes=setting.classes, width=setting.width)
+    inputs = x = keras.Input((setting.image_size, setting.image_size, 3))
+    for block in layout.blocks:
+        y = x
+        for convolution in block.convolutions:
+            y = _keras_convolution(convolution, y)
+        y = keras.layers.MaxPooling2D(3, 2, padding="same")(y) if block.pool else y
+        beside = _keras_convolution(block.shortcut, x) if block.shortcut else x if block.add_input else None
+        x = y if beside is None else keras.layers.add([y, beside])
+    x = keras.layers.GlobalAveragePooling2D()(x)
+    return keras.Model(inputs, keras.layers.Dense(setting.classes)(x))
+
+
+def _keras_convolution(convolution: Any, x: Any) -> Any:
+    import keras
+
+    x = keras.layers.ReLU()(x) if convolution.relu_before else x
+    kind = keras.layers.SeparableConv2D if convolution.separable else keras.layers.Conv2D
+    x = kind(
+        convolution.outputs,
+        convolution.size,
+        strides=convolution.stride,
+        padding=convolution.padding.lower(),
+        use_bias=False,
+    )(x)
+    x = keras.layers.BatchNormalization()(x)
+    return keras.layers.ReLU()(x) if convolution.relu_after else x
+
+
+def images_and_labels(setting: Setting) -> tuple[Any, Any]:
+    import numpy as np
+
+    chance = np.random.default_rng(0)
+    shape = (setting.batch, setting.image_size, setting.image_size, 3)
+    labels = chance.integers(0, setting.classes, setting.batch, np.int32)
+    return chance.uniform(-1, 1, shape).astype(np.float32), labels
+
+
+def build_fit(setting: Setting, jit: bool | str, accumulate: bool) -> Step:
+    import keras
+    import tensorflow as tf
+
+    model = keras_xception(setting)
+    steps_of_update = setting.micro_steps if accumulate else 1
+    model.compile(
+        optimizer=keras.optimizers.SGD(
+            0.001,
+            momentum=0.9,
+            gradient_accumulation_steps=steps_of_update if steps_of_update > 1 else None,
+        ),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        jit_compile=jit,
+    )
+    data = tf.data.Dataset.from_tensors(images_and_labels(setting)).repeat().prefetch(2)
+
+    class Clock(keras.callbacks.Callback):
+        """From the first batch to the last: what fit does before and after an epoch is not held against it."""
+
+        began = ended = 0.0
+
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            self.began = self.began or time.perf_counter()
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.ended = time.perf_counter()
+
+    def run(steps: int) -> float:
+        clock = Clock()
+        model.fit(data, steps_per_epoch=steps * setting.micro_steps, verbose=0, callbacks=[clock])
+        return clock.ended - clock.began
+
+    return Step(run, images=setting.batch * setting.micro_steps)
+
+
+def build_loop(setting: Setting) -> Step:
+    import keras
+    import tensorflow as tf
+
+    model = keras_xception(setting)
+    optimizer = keras.optimizers.SGD(0.001, momentum=0.9)
+    optimizer.build(model.trainable_variables)
+    loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    images, labels = (tf.constant(array) for array in images_and_labels(setting))
+
+    @tf.function(jit_compile=False)
+    def train_step(images: Any, labels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            logits = model(images, training=True)
+            loss = loss_of(labels, logits)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        right = tf.argmax(logits, axis=1, output_type=tf.int32) == labels
+        return loss, tf.reduce_sum(tf.cast(right, tf.int32))
+
+    def run(steps: int) -> None:
+        for _ in range(steps * setting.micro_steps):
+            loss, right = train_step(images, labels)
+        float(loss), int(right)
+
+    return Step(run, images=setting.batch * setting.micro_steps)
+
+
+JIT: dict[str, bool | str] = {"on": True, "off": False, "auto": "auto"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("peer", choices=("fit", "loop"))
+    parser.add_argument("--jit", choices=tuple(JIT), default="auto")
+    parser.add_argument("--accumulate", action="store_true")
+    parser.add_argument("setting", type=Setting.from_json)
+    args = parser.parse_args()
+    if args.peer == "fit":
+        serve(lambda: build_fit(args.setting, JIT[args.jit], args.accumulate))
+    else:
+        serve(lambda: build_loop(args.setting))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""The programs in benchmarks/ and `distxcept bench`: who takes part, what is concluded. Nothing is measured here."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import accumulate, scale, step
+from distxcept.bench import contestants
+from distxcept.bench.setting import Setting
+from distxcept.bench.turns import Contestant, Result, Turn
+from distxcept.cli import bench
+from distxcept.cli.main import main
+
+STUB = str(Path(__file__).with_name("stub.py"))
+ROOT = str(Path(__file__).parents[3])
+
+
+def result(ratio: float, *, peak: int = 100, images: int = 8, seconds: float = 1.0, **facts) -> Result:
+    turns = [Turn(1, images, seconds, peak, facts) for _ in range(3)]
+    return Result(Contestant("x", ()), turns, [ratio] * 3)
+
+
+def arguments(**changes) -> argparse.Namespace:
+    return argparse.Namespace(**{"only": None, "variant": [], "torch_python": sys.executable, **changes})
+
+
+@pytest.fixture
+def no_torch(monkeypatch):
+    monkeypatch.setattr(
+        step.subprocess, "run", lambda *a, **k: argparse.Namespace(returncode=1)
+    )  # import torch fails
+
+
+def test_everybody_but_those_that_cannot(no_torch, monkeypatch, capsys):
+    monkeypatch.setattr(contestants, "why_no_ranks", lambda: "no MPI here")
+    found = step.chosen(arguments())
+    assert next(iter(found)) == "ours", "the first is what the others are compared with"
+    assert set(found) == {
+        "ours",
+        "ours-stock",
+        "fit-off",
+        "fit-on",
+        "fit-auto",
+        "fit-onednn",
+        "loop",
+        "loop-onednn",
+    }
+    said = capsys.readouterr().err
+    assert "left out: PyTorch eager, channels last: PyTorch is not installed" in said
+    assert "left out: hand-written Horovod loop, 2 ranks: no MPI here" in said
+
+
+def test_ours_is_always_there(no_torch):
+    assert list(step.chosen(arguments(only="loop"))) == ["ours", "loop"]
+    with pytest.raises(SystemExit, match="lop; there are ours, ours-stock"):
+        step.chosen(arguments(only="lop"))
+
+
+def test_variants(no_torch):
+    found = step.chosen(arguments(only="loop", variant=["TF_X=1", "engine.threads=1"]))
+    assert found["TF_X=1"].environ["TF_X"] == "1"
+    assert found["engine.threads=1"].command[-1] == "engine.threads=1"
+    with pytest.raises(SystemExit, match="NAME=VALUE"):
+        step.chosen(arguments(variant=["engine"]))
+
+
+def test_names_are_unique():
+    names = [one.name for one in step.all_contestants("python").values()]
+    assert len(set(names)) == len(names)
+
+
+def test_environments():
+    """Ours completes the stock environment by itself; nobody inherits what the user has tried out in this shell."""
+    own = {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_XLA_FLAGS": "x", "PATH": "p"}
+    assert contestants.ours().environment(own) == {"PATH": "p", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    assert contestants.loop(onednn=True).environment(own)["TF_ENABLE_ONEDNN_OPTS"] == "1"
+
+
+def test_bars_of_a_step():
+    found = {
+        "ours": result(1.0),
+        "fit-off": result(0.7),
+        "fit-on": result(0.3),
+        "loop-onednn": result(1.1),
+        "ours-ranks": result(1.2),
+        "torch-eager": result(1.1),
+    }
+    assert step.verdicts(found, 299) == [
+        "1.71 × the best keras fit in its stock environment (bar 1.3: reached)",
+        "0.91 × the hand-written loop in our environment (bar 0.98: MISSED)",
+        "1.09 × PyTorch's better mode (bar 1: reached)",
+        "2 ranks: 1.20 × one process (bar 1.1 at 299 px)",
+    ]
+    assert not [line for line in step.verdicts(found, 128) if "PyTorch" in line]
+
+
+def test_bars_of_accumulation():
+    found = {f"ours {k}": result(0.97 if k == 8 else 1.0, peak=1000 + 10 * k) for k in (1, 2, 8)}
+    assert accumulate.verdicts(found, [1, 2, 8]) == [
+        "k = 8: 0.970 × the speed of k = 1 (bar 0.98: MISSED)",
+        "memory from k = 2 to 8: 1.059 × (bar 1.02: MISSED)",
+    ]
+
+
+def test_the_model_is_held_against_the_measured_updates():
+    """Two ranks that need 1 s a sample and 0.5 s a micro step, on a network that takes no time."""
+    start = {"reduced_bytes": 1e8, "reduced_seconds": 1e-6, "tiny_seconds": 1e-9}
+
+    def measured(batch: int, extra: float) -> Result:
+        work = 0.5 + batch
+        one = result(1.0, images=batch, seconds=work + 0.1 + extra, work_seconds=[work, work])
+        one.start = start
+        return one
+
+    alone = {batch: measured(batch, 0.0) for batch in (2, 4, 8)}
+    rows = scale.model_check({b: measured(b, 0.0) for b in (2, 4, 8)}, alone, 2, Setting(299, width=0.125))
+    assert [row["batch"] for row in rows] == [2, 4, 8]
+    assert max(abs(row["error"]) for row in rows) < 1e-3
+    slower = scale.model_check(
+        {b: measured(b, 0.5 * b) for b in (2, 4, 8)}, alone, 2, Setting(299, width=0.125)
+    )
+    assert max(abs(row["error"]) for row in slower) > 0.2, "it can be wrong"
+
+
+def test_the_command(monkeypatch, capsys):
+    stubs = [
+        Contestant(name, (sys.executable, STUB, seconds), {"PYTHONPATH": ROOT})
+        for name, seconds in (("distxcept", "0.5"), ("keras fit", "1.0"))
+    ]
+    monkeypatch.setattr(bench, "_contestants", lambda ranks: stubs)
+    assert main(["bench", "--rounds", "1", "--seconds", "1", "-q", "--json", "--batch", "4"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["images_per_second"]["median"] for one in found["contestants"]] == [8.0, 4.0]
+    assert found["setting"]["batch"] == 4 and found["machine"]["cores"] >= 1
+    assert main(["bench", "--rounds", "1", "--seconds", "1"]) == 0
+    captured = capsys.readouterr()
+    assert "### 128 px, batch 16" in captured.out and "| keras fit |" in captured.out
+    assert "round 1 of 1" in captured.err
+
+
+def test_the_command_says_why_not(monkeypatch, capsys):
+    monkeypatch.setattr(contestants, "why_no_ranks", lambda: "mpirun is not installed")
+    assert main(["bench", "--ranks", "2"]) == 2
+    assert "--ranks 2: mpirun is not installed" in capsys.readouterr().err
+    assert main(["bench", "--image-size", "64"]) == 2

@@ -1,4 +1,4 @@
-"""`distxcept evaluate`: loss and accuracy of a snapshot on its run's validation data, or on other data."""
+"""`distxcept evaluate`: how good a snapshot is, on a split of its run's data or on a folder of images."""
 
 import argparse
 import json
@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 from distxcept.cli.arguments import OVERRIDES_HELP
 
 if TYPE_CHECKING:
-    from distxcept.checkpoint.names import Found
     from distxcept.config.schema import Config
     from distxcept.data.sources import Source
+    from distxcept.training.scores import Scores
+    from distxcept.training.trained import Trained
 
 EXAMPLES = """\
 examples:
   distxcept evaluate runs/quickstart                     the newest snapshot
   distxcept evaluate runs/quickstart:best --json         the best one
-  distxcept evaluate runs/quickstart:update=1200
+  distxcept evaluate runs/quickstart:update=1200 --split train
+  distxcept evaluate runs/quickstart --data photos/test  one sub-folder per class
   distxcept evaluate runs/quickstart data.validation.path=/other/images engine.devices=2
   mpirun -np 4 distxcept evaluate runs/quickstart
 
@@ -25,7 +27,7 @@ Every sample counts once, whatever the number of devices; the moving average of 
 
 
 def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
-    summary = "measure a snapshot of a run on its validation data"
+    summary = "measure a snapshot of a run: accuracy, classes, confusions, calibration"
     parser = subparsers.add_parser(
         "evaluate",
         help=summary,
@@ -35,6 +37,10 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("snapshot", metavar="RUN", help="RUN, RUN:best, RUN:update=N, or a snapshot's folder")
     parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", default=[], help=OVERRIDES_HELP)
+    parser.add_argument(
+        "--split", choices=("validation", "train"), help="of the run's data: validation, train"
+    )
+    parser.add_argument("--data", metavar="FOLDER", help="instead, images in one sub-folder per class")
     parser.add_argument("--config", metavar="FILE", help="instead of the run's own config.yaml")
     parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
     parser.set_defaults(run=run)
@@ -43,82 +49,64 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import os
 
-    from distxcept.checkpoint.names import find_snapshot
     from distxcept.cluster import detect
+    from distxcept.launch.environment import prepare_environment
+    from distxcept.training.trained import find_trained
 
-    found = find_snapshot(args.snapshot)
-    config = _config(args, found)
+    trained = find_trained(args.snapshot, config_file=args.config, overrides=tuple(args.overrides))
     placement = detect(os.environ)
+    prepare_environment(trained.config, verbose=args.verbose)
 
     from distxcept.cli.startup import chatter_aside
-    from distxcept.launch.environment import prepare_environment
-
-    prepare_environment(config, verbose=args.verbose)
 
     with chatter_aside(args.verbose):
-        from distxcept.data.options import pipeline_options
         from distxcept.engines import create_engine
-        from distxcept.training.inference import evaluator_of
+        from distxcept.training.inference import evaluate_trained
 
-        class_names = tuple(found.snapshot.state.get("class_names") or ())
-        source = _validation(config, class_names)
-        engine = create_engine(config.engine, placement)
-        evaluate = evaluator_of(found.snapshot, config, engine, class_names or source.class_names)
-    size = config.model.image_size
-    micro = config.batch.virtual if config.batch.micro == "auto" else config.batch.micro
+        source = _source(args, trained.config, trained.class_names)
+        engine = create_engine(trained.config.engine, placement)
     bad: list[str] = []
-    result = evaluate(
-        source,
-        image_size=size,
-        batch_per_replica=micro,
-        on_bad=lambda index, path, reason: bad.append(f"{path}: {reason}"),
-        **pipeline_options(
-            config.data, source, image_size=size, training=False, processes=engine.local_ranks
-        ),
+    scores = evaluate_trained(
+        trained, engine, source, on_bad=lambda index, path, reason: bad.append(f"{path}: {reason}")
     )
-    for reason in [*found.passed_over, *bad] if engine.is_chief and not args.quiet else []:
+    for reason in [*trained.passed_over, *bad] if engine.is_chief and not args.quiet else []:
         print(f"not used: {reason}", file=sys.stderr)
     if engine.is_chief:
-        _print(
-            args,
-            found,
-            {**result.metrics(), "samples": result.samples, "unreadable": len(source) - result.samples},
-        )
+        _print(args, trained, scores, unreadable=len(source) - scores.samples)
     return 0
 
 
-def _config(args: argparse.Namespace, found: "Found") -> "Config":
-    from distxcept.config.load import load_config
+def _source(args: argparse.Namespace, config: "Config", class_names: tuple[str, ...]) -> "Source":
+    from distxcept.data.sources import open_folder, open_split
     from distxcept.errors import ConfigError
 
-    path = args.config or (found.run_folder and found.run_folder / "config.yaml")
-    if not path:
-        raise ConfigError(f"{args.snapshot} does not lie in a run folder; give its config with --config FILE")
-    return load_config(str(path), args.overrides)
+    if args.data is not None:
+        if args.split is not None:
+            raise ConfigError("--data and --split name two different sets of images; give one of them")
+        return open_folder(args.data, class_names)
+    source = open_split(config.data, args.split or "validation", class_names)
+    if source is None:
+        raise ConfigError("the run has no validation data; name some: --data FOLDER, or take --split train")
+    return source
 
 
-def _validation(config: "Config", class_names: tuple[str, ...]) -> "Source":
-    """Only this split is opened where it has a source of its own: the training data may be elsewhere."""
-    from distxcept.data.sources import open_source, open_sources
-    from distxcept.errors import ConfigError
+def _print(args: argparse.Namespace, trained: "Trained", scores: "Scores", *, unreadable: int) -> None:
+    from distxcept.report.scores_text import scores_text
 
-    if config.data.validation is not None:
-        return open_source(config.data.validation, split="validation", class_names=class_names or None)
-    _, validation = open_sources(config.data)
-    if validation is None:
-        raise ConfigError(
-            "the run has no validation data; name some: data.validation.kind=folder data.validation.path=PATH"
-        )
-    return validation
-
-
-def _print(args: argparse.Namespace, found: "Found", result: dict[str, Any]) -> None:
-    snapshot = found.snapshot
+    snapshot = trained.snapshot
     if args.json:
-        print(json.dumps({"snapshot": str(snapshot.path), "update": snapshot.update, **result}))
+        result = {
+            "snapshot": str(snapshot.path),
+            "update": snapshot.update,
+            "samples": scores.samples,
+            "unreadable": unreadable,
+            "validation_loss": scores.loss,
+            "validation_accuracy": scores.accuracy,
+            "validation_top5_accuracy": scores.top5_accuracy,
+            **scores.to_json(),
+        }
+        print(json.dumps(result))
         return
-    unreadable = f", {result['unreadable']} more unreadable" if result["unreadable"] else ""
-    print(
-        f"{snapshot.path}: {result['samples']} images{unreadable} · loss {result['validation_loss']:.4f} · "
-        f"top-1 {result['validation_accuracy']:.2%} · top-5 {result['validation_top5_accuracy']:.2%}"
-    )
+    more = f", {unreadable} more unreadable" if unreadable else ""
+    print(f"{snapshot.path}: {scores.samples} images{more}")
+    print(scores_text(scores))

@@ -16,6 +16,7 @@ from distxcept.errors import DistxceptError
 COMMANDS: tuple[str, ...] = (
     "train",
     "evaluate",
+    "predict",
     "plan",
     "launch",
     "submit",

@@ -21,6 +21,17 @@ def prepare_devices(
 
     `limit_bytes` is what TensorFlow may take of each GPU.
     """
+    try:
+        return _prepare(devices, threads, limit_bytes)
+    except RuntimeError as error:
+        # In a notebook, where something else has used TensorFlow before. A process fixes its devices once.
+        raise ConfigError(
+            f"TensorFlow has already started in this process with other devices or threads ({error}); start a new "
+            "process (in a notebook: restart the kernel), and make the trainer before anything else uses TensorFlow"
+        ) from error
+
+
+def _prepare(devices: str | int | Sequence[str], threads: int | None, limit_bytes: int | None) -> list[str]:
     _set_threads(threads)
     gpus = tf.config.list_physical_devices("GPU")
     _share_gpus(gpus, limit_bytes)

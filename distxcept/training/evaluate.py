@@ -1,8 +1,10 @@
 """Exact evaluation: every validation sample counts once, whatever the number of replicas."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import tensorflow as tf
 
 from distxcept.batching import plan_batches
@@ -13,6 +15,7 @@ from distxcept.model.batchnorm import normalize_by_moving
 from distxcept.model.precision import Precision
 from distxcept.model.xception import Xception
 from distxcept.training.objective import Objective
+from distxcept.training.scores import SampleOutcomes
 
 
 class HasWeights(Protocol):
@@ -43,9 +46,36 @@ class Evaluator:
         # The plain loss: class weights and smoothing shape training, not what a result means.
         self.objective = Objective(objective.classes)
         self._step = engine.compile(self._replica_step)
+        self._detailed_step = engine.compile(self._replica_outcomes)
 
     def __call__(self, source: Source, *, image_size: int, batch_per_replica: int, **reading: Any) -> Result:
         """Eager. Every rank has to call it. `reading` goes to the pipeline as it is."""
+        totals = [0.0, 0.0, 0.0, 0.0]
+        for inputs in self._inputs(source, image_size, batch_per_replica, reading):
+            sums = self._step(inputs, ()).numpy().tolist()
+            totals = [total + part for total, part in zip(totals, sums, strict=True)]
+        samples, loss, correct, top5 = totals
+        real = max(samples, 1.0)
+        return Result(round(samples), loss / real, correct / real, top5 / real)
+
+    def outcomes(
+        self, source: Source, *, image_size: int, batch_per_replica: int, **reading: Any
+    ) -> SampleOutcomes:
+        """Eager. As a call, but with what came out for each sample, in the order of the source; on every rank alike."""
+        parts = [
+            self._detailed_step(inputs, ()).numpy()
+            for inputs in self._inputs(source, image_size, batch_per_replica, reading)
+        ]
+        table = np.concatenate(parts) if parts else np.zeros([0, 7])
+        table = table[table[:, 6] > 0]
+        table = table[np.argsort(table[:, 0], kind="stable")]
+        indices, labels, predicted = (table[:, column].astype(np.int64) for column in range(3))
+        return SampleOutcomes(indices, labels, predicted, table[:, 3], table[:, 4], table[:, 5] > 0)
+
+    def _inputs(
+        self, source: Source, image_size: int, batch_per_replica: int, reading: dict[str, Any]
+    ) -> Iterator[list[tuple[tf.Tensor, ...]]]:
+        """Batches of equal size for the local replicas; every rank gets the same number of them."""
         batch = min(batch_per_replica, -(-len(source) // self.engine.replicas))
         plan = plan_batches(
             samples=len(source),
@@ -55,7 +85,6 @@ class Evaluator:
             replicas=self.engine.replicas,
         )
         local = self.engine.local_replicas
-        totals = [0.0, 0.0, 0.0, 0.0]
         with updates(
             source,
             plan,
@@ -67,33 +96,54 @@ class Evaluator:
             **reading,
         ) as batches:
             for update in batches:
-                inputs = [_pad(replica, batch) for replica in update.replicas]
-                sums = self._step(inputs, ()).numpy().tolist()
-                totals = [total + part for total, part in zip(totals, sums, strict=True)]
-        samples, loss, correct, top5 = totals
-        real = max(samples, 1.0)
-        return Result(round(samples), loss / real, correct / real, top5 / real)
+                yield [_pad(replica, batch) for replica in update.replicas]
 
     def _replica_step(self, batch, common) -> tf.Tensor:
         """Traced, replica context. Samples, loss, right answers and right among the first five, over all replicas."""
-        images, labels, mask = batch
-        weights = {name: tf.convert_to_tensor(v) for name, v in self.state.inference_weights().items()}
-        logits = self.model(images, weights, normalize_by_moving, dtype=self.precision.compute)
-        logits = tf.cast(logits, self.precision.variable)
-        losses = tf.cast(
-            self.objective.losses(logits, self.objective.targets(labels, logits.dtype)), tf.float64
-        )
+        images, labels, mask, _ = batch
+        logits = self._logits(images)
         correct = tf.cast(tf.argmax(logits, axis=1, output_type=tf.int32) == labels, tf.float64)
-        among = min(5, self.objective.classes)
-        top5 = tf.cast(tf.math.in_top_k(labels, tf.cast(logits, tf.float32), among), tf.float64)
         mask = tf.cast(mask, tf.float64)
-        sums = tf.stack([tf.reduce_sum(part * mask) for part in (tf.ones_like(mask), losses, correct, top5)])
+        columns = (tf.ones_like(mask), self._losses(logits, labels), correct, self._in_top5(logits, labels))
+        sums = tf.stack([tf.reduce_sum(part * mask) for part in columns])
         return self.engine.sum([], [sums])[1][0]
 
+    def _replica_outcomes(self, batch, common) -> tf.Tensor:
+        """Traced, replica context. A row for each sample of all replicas: index, label, prediction, confidence, loss,
+        whether the label is among the first five, weight."""
+        images, labels, mask, indices = batch
+        logits = self._logits(images)
+        columns = (
+            indices,
+            labels,
+            tf.argmax(logits, axis=1),
+            tf.reduce_max(tf.nn.softmax(tf.cast(logits, tf.float64)), axis=1),
+            self._losses(logits, labels),
+            self._in_top5(logits, labels),
+            mask,
+        )
+        rows = tf.stack([tf.cast(column, tf.float64) for column in columns], axis=1)
+        return self.engine.gather([rows])[0]
 
-def _pad(replica, batch: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """One batch of fixed size; a replica that got none computes on zeros of weight zero, to stay in step."""
+    def _logits(self, images: tf.Tensor) -> tf.Tensor:
+        weights = {name: tf.convert_to_tensor(v) for name, v in self.state.inference_weights().items()}
+        logits = self.model(images, weights, normalize_by_moving, dtype=self.precision.compute)
+        return tf.cast(logits, self.precision.variable)
+
+    def _losses(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        targets = self.objective.targets(labels, logits.dtype)
+        return tf.cast(self.objective.losses(logits, targets), tf.float64)
+
+    def _in_top5(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        among = min(5, self.objective.classes)
+        return tf.cast(tf.math.in_top_k(labels, tf.cast(logits, tf.float32), among), tf.float64)
+
+
+def _pad(replica, batch: int) -> tuple[tf.Tensor, ...]:
+    """One batch of fixed size: images, labels, weights, indices. A replica that got none computes on zeros of weight
+    zero, to stay in step."""
     if replica.images.shape[0]:
-        return replica.images[0], replica.labels[0], replica.weights[0]
-    shape = replica.images.shape[2:]
-    return tf.zeros([batch, *shape], tf.uint8), tf.zeros([batch], tf.int32), tf.zeros([batch], tf.float32)
+        return replica.images[0], replica.labels[0], replica.weights[0], replica.indices[0]
+    images = tf.zeros([batch, *replica.images.shape[2:]], tf.uint8)
+    zeros = [tf.zeros([batch], dtype) for dtype in (tf.int32, tf.float32, tf.int64)]
+    return images, *zeros

@@ -1,19 +1,22 @@
 """The weights of a snapshot in variables of an engine: for evaluation, without optimizer and training data."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from distxcept.checkpoint.snapshot import Snapshot, SnapshotError
-from distxcept.config.schema import Config
+from distxcept.data.options import pipeline_options
+from distxcept.data.sources import Source
 from distxcept.engines import Engine
-from distxcept.errors import ConfigError
+from distxcept.errors import ConfigError, DataError
 from distxcept.model.precision import PRECISIONS, Precision
 from distxcept.model.xception import Xception
 from distxcept.training.evaluate import Evaluator
 from distxcept.training.objective import Objective
+from distxcept.training.scores import Scores, score
+from distxcept.training.trained import Trained
 
 
 class InferenceWeights:
@@ -40,11 +43,33 @@ class InferenceWeights:
         return self._variables
 
 
-def evaluator_of(snapshot: Snapshot, config: Config, engine: Engine, class_names: Sequence[str]) -> Evaluator:
+def evaluator_of(trained: Trained, engine: Engine) -> Evaluator:
     """Eager, on every rank."""
-    wanted = config.model.classes
-    classes = len(class_names) if wanted == "auto" else wanted
-    model = Xception(classes=classes, width=config.model.width, middle_blocks=config.model.middle_blocks)
-    precision = PRECISIONS[config.precision]
-    weights = InferenceWeights(engine, model, snapshot, precision)
+    classes = len(trained.class_names)
+    model = Xception(**trained.architecture)
+    precision = PRECISIONS[trained.config.precision]
+    weights = InferenceWeights(engine, model, trained.snapshot, precision)
     return Evaluator(engine, model, Objective(classes), precision, weights)
+
+
+def evaluate_trained(
+    trained: Trained,
+    engine: Engine,
+    source: Source,
+    on_bad: Callable[[int, str, str], None] = lambda index, path, reason: None,
+) -> Scores:
+    """Eager, on every rank, with the same result on each."""
+    config = trained.config
+    size, batch = config.model.image_size, config.batch
+    outcomes = evaluator_of(trained, engine).outcomes(
+        source,
+        image_size=size,
+        batch_per_replica=batch.virtual if batch.micro == "auto" else batch.micro,
+        on_bad=on_bad,
+        **pipeline_options(
+            config.data, source, image_size=size, training=False, processes=engine.local_ranks
+        ),
+    )
+    if not len(outcomes.labels):
+        raise DataError(f"none of the {len(source)} images can be read")
+    return score(outcomes, trained.class_names)

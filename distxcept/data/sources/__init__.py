@@ -3,10 +3,20 @@
 import importlib
 from typing import Any
 
+from distxcept.config.schema import FolderSource
 from distxcept.data.sources.base import BadSample, Sample, Source
 from distxcept.data.sources.split import split_by_hash
 
-__all__ = ["KINDS", "BadSample", "Sample", "Source", "open_source", "open_sources"]
+__all__ = [
+    "KINDS",
+    "BadSample",
+    "Sample",
+    "Source",
+    "open_folder",
+    "open_source",
+    "open_sources",
+    "open_split",
+]
 
 # kind in the config → module, imported when it is asked for: some kinds need extra packages.
 KINDS: dict[str, str] = {
@@ -35,3 +45,22 @@ def open_sources(data: Any) -> tuple[Source, Source | None]:
     if data.validation_fraction is not None:
         return split_by_hash(train, data.validation_fraction)
     return train, None
+
+
+def open_split(data: Any, split: str, class_names: tuple[str, ...] | None = None) -> Source | None:
+    """`train` or `validation` alone, as far as it has a source of its own: the other may lie elsewhere.
+
+    None where the config has no validation data.
+    """
+    if split == "train" and data.validation_fraction is None:
+        return open_source(data.train, class_names=class_names)
+    if split == "validation" and data.validation is not None:
+        return open_source(data.validation, split="validation", class_names=class_names)
+    train, validation = open_sources(data)
+    return train if split == "train" else validation
+
+
+def open_folder(path: str, class_names: tuple[str, ...] | None = None) -> Source:
+    """A folder that no config names, with one sub-folder per class."""
+    section = FolderSource(kind="folder", path=path)
+    return open_source(section, split="validation", class_names=class_names)

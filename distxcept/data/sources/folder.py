@@ -93,6 +93,11 @@ def _files(root: Path, names: tuple[str, ...], found: list[str], labels: "array[
             yield path
 
 
+def files_below(folder: bytes) -> Iterator[bytes]:
+    """Everything below the folder that may be an image, sorted; hidden files and those of other endings are not."""
+    return (os.path.join(folder, path) for path in sorted(_walk(folder, b"")))
+
+
 def _walk(root: bytes, below: bytes) -> Iterator[bytes]:
     """All files below; links to files count, links to folders inside a class do not (they may form a circle)."""
     with os.scandir(os.path.join(root, below)) as entries:

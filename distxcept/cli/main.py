@@ -17,6 +17,7 @@ COMMANDS: tuple[str, ...] = (
     "train",
     "evaluate",
     "predict",
+    "export",
     "plan",
     "launch",
     "submit",

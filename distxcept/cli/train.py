@@ -106,7 +106,7 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
         loop = Loop(
             training,
             folder,
-            Observers([terminal, files]),
+            Observers([terminal, files, *getattr(args, "callbacks", ())]),
             allow_config_change=args.allow_config_change,
             signals=signals,
             health=attendance.health,

@@ -11,10 +11,12 @@ PACKAGE = Path(__file__).parents[2] / "distxcept"
 
 # From the top down. A layer may import itself and what stands below it.
 LAYERS = [
+    "api",
     "cli",
     "bench",
     "doctor",
     "launch",
+    "export",
     "report",
     "training",
     "checkpoint",
@@ -80,6 +82,7 @@ def test_horovod_is_imported_in_one_place():
         "cluster",
         "cli.main",
         "errors",
+        "api",
         "model.layout",
         "model.freezing",
         "memory.planning",

@@ -1,0 +1,83 @@
+"""What travels with an exported model: class names, preprocessing, where it comes from, how it was checked. No TensorFlow.
+
+A Keras file is a zip archive, and a TFLite file may have one behind its end, where TFLite's own tools put labels too. So in
+both the card lies inside the one file that people copy; beside it stands the same as JSON.
+"""
+
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from distxcept import __version__
+from distxcept.training.trained import Trained
+
+CARD, LABELS = "distxcept.json", "labels.txt"
+
+PREPROCESSING = (
+    "upright by EXIF orientation; the largest centred square; averaged over whole blocks of pixels while at least twice "
+    "too large; bilinear scaling with pixel centres at one half; RGB from 0 to 255; the model normalises by itself"
+)
+
+
+def make_card(trained: Trained, form: str, inputs: dict[str, Any], **details: Any) -> dict[str, Any]:
+    snapshot, size = trained.snapshot, trained.config.model.image_size
+    return {
+        "format": form,
+        "distxcept": __version__,
+        "snapshot": snapshot.path.name,
+        "update": snapshot.update,
+        "config_digest": snapshot.state.get("config_digest"),
+        "class_names": list(trained.class_names),
+        "image_size": size,
+        "width": trained.config.model.width,
+        "middle_blocks": trained.config.model.middle_blocks,
+        "preprocessing": PREPROCESSING,
+        "inputs": inputs,
+        "outputs": "probabilities of the classes, in the order of class_names",
+        **details,
+    }
+
+
+def labels_text(trained: Trained) -> str:
+    """A line a class; a name that has line breaks in it must not become two."""
+    return "".join(" ".join(name.splitlines() or [""]) + "\n" for name in trained.class_names)
+
+
+def embed(path: Path, members: dict[str, str]) -> None:
+    """Adds text files to a zip archive, or makes one behind the end of a file that is none."""
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in members.items():
+            # A fixed time, so that the same model gives the same bytes.
+            member = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            archive.writestr(member, text.encode("utf-8", "surrogateescape"))
+
+
+def read_embedded(path: Path) -> dict[str, Any]:
+    """The card inside of an exported file."""
+    with zipfile.ZipFile(path) as archive:
+        card = json.loads(archive.read(CARD))
+    assert isinstance(card, dict)
+    return card
+
+
+def card_text(card: dict[str, Any]) -> str:
+    return json.dumps(card, indent=1) + "\n"
+
+
+def sha256_of_export(path: Path) -> str:
+    """Of a file; of a folder, over its files in the order of their names."""
+    state = hashlib.sha256()
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    for file in files:
+        if path.is_dir():
+            state.update(file.relative_to(path).as_posix().encode() + b"\0")
+        with file.open("rb") as content:
+            while chunk := content.read(1 << 20):
+                state.update(chunk)
+    return state.hexdigest()
+
+
+def size_of(path: Path) -> int:
+    return sum(p.stat().st_size for p in ([path] if path.is_file() else path.rglob("*")) if p.is_file())

@@ -1,0 +1,211 @@
+"""The Python interface: `Trainer` trains what a config describes, `Run` uses what came out. For notebooks and scripts.
+
+Everything goes the way of the command line: the same config, run folder, snapshots, lock and stop on request. So a run
+that was begun in a notebook may go on under mpirun, and the other way round. TensorFlow is imported when work begins.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distxcept.config.load import load_config
+from distxcept.config.schema import Config
+from distxcept.config.yaml_text import dump_yaml
+from distxcept.errors import ConfigError, StopRequested
+from distxcept.training.events import Observer as Callback
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from distxcept.export.exporting import Exported
+    from distxcept.training.predict import Prediction, Predictor
+    from distxcept.training.scores import Scores
+    from distxcept.training.trained import Trained
+
+__all__ = ["Callback", "Run", "Trainer"]
+
+Overrides = Mapping[str, Any]
+
+
+class Trainer:
+    """`Trainer("configs/finetune.yaml", {"data.train.path": "photos/train"}).train()`
+
+    `config` is a YAML file or a nested mapping; `overrides` wins over it, by dotted key. A mistake in it raises
+    ConfigError here, not later. Callbacks hear of every update, record, evaluation and event, on the chief only.
+    """
+
+    def __init__(
+        self,
+        config: str | os.PathLike[str] | Mapping[str, Any],
+        overrides: Overrides | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
+        quiet: bool = False,
+        allow_config_change: bool = False,
+    ):
+        self._text = dump_yaml(dict(config)) if isinstance(config, Mapping) else None
+        self._file = "run.yaml" if isinstance(config, Mapping) else os.fspath(config)
+        self._overrides = [f"{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]
+        self._callbacks = tuple(callbacks)
+        self._flags = ["--quiet"] * quiet + ["--allow-config-change"] * allow_config_change
+        self.config: Config = self._with_file(lambda file: load_config(file, self._overrides))
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is kept."""
+        return Path(self.config.run.dir) / self.config.run.name
+
+    def train(self) -> "Run":
+        """Trains to the end, or goes on where the run stopped. Stopped on request (Ctrl-C, interrupting the kernel),
+        it returns as well, with everything saved: `Run.finished` tells, and calling again goes on."""
+        from distxcept.cli.main import build_parser
+
+        def start(file: str) -> None:
+            arguments = ["train", file, *self._overrides, *self._flags]
+            args = build_parser().parse_args(arguments)
+            args.callbacks = self._callbacks
+            code = args.run(args)
+            if code not in (0, StopRequested.exit_code):
+                raise ConfigError(f"the run ended with exit code {code}; see {self.folder / 'logs'}")
+
+        with suppress(StopRequested):
+            self._with_file(start)
+        return Run(self.folder)
+
+    def _with_file(self, action: Any) -> Any:
+        """The config as a file, because files have lines that an error can name."""
+        if self._text is None:
+            return action(self._file)
+        with tempfile.TemporaryDirectory(prefix="distxcept-") as folder:
+            path = Path(folder) / self._file
+            path.write_text(self._text, encoding="utf-8")
+            return action(str(path))
+
+
+class Run:
+    """A run folder, or one snapshot of it: `Run("runs/flowers")`, `Run("runs/flowers:best")`.
+
+    The model is loaded at the first use, from numbers and names alone.
+    """
+
+    def __init__(self, name: str | os.PathLike[str], *, config_file: str | None = None):
+        self.name = os.fspath(name)
+        self._config_file = config_file
+
+    @cached_property
+    def trained(self) -> "Trained":
+        from distxcept.training.trained import find_trained
+
+        return find_trained(self.name, config_file=self._config_file)
+
+    @property
+    def config(self) -> Config:
+        return self.trained.config
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.trained.class_names
+
+    @property
+    def update(self) -> int:
+        """Updates that are done in the snapshot."""
+        return self.trained.snapshot.update
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        events = self._lines("events.jsonl")
+        return any(event["kind"] == "ended" for event in events[-1:])
+
+    def metrics(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl, ready for a data frame; `kind` is train or validation."""
+        return [line for line in self._lines("metrics.jsonl") if kind in (None, line["kind"])]
+
+    def predict(
+        self, images: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, top: int = 1
+    ) -> list["Prediction"]:
+        """One entry for each file, folders searched; `error` tells where a file could not be read."""
+        from distxcept.data.loose_files import find_files
+
+        names = [images] if isinstance(images, (str, os.PathLike)) else images
+        files = find_files(os.fspath(name) for name in names)
+        top = min(top, len(self.class_names))
+        return list(self._predictor.predict_files(files, batch=self._batch, top=top))
+
+    def probabilities(self, images: "np.ndarray") -> "np.ndarray":
+        """[n, classes], of uint8 images [n, size, size, 3] that are cut and scaled already."""
+        size = self.config.model.image_size
+        if images.ndim != 4 or images.shape[1:] != (size, size, 3) or images.dtype != "uint8":
+            raise ConfigError(
+                f"images are {images.dtype} {images.shape}; expected uint8 (n, {size}, {size}, 3); "
+                "files of any size: predict()"
+            )
+        return self._predictor.probabilities(images)
+
+    def evaluate(self, *, split: str = "validation", data: str | os.PathLike[str] | None = None) -> "Scores":
+        """Of a split of the run's data, or of a folder with one sub-folder per class."""
+        from distxcept.data.sources import open_folder, open_split
+        from distxcept.training.inference import evaluate_trained
+
+        names = self.class_names
+        source = (
+            open_split(self.config.data, split, names)
+            if data is None
+            else open_folder(os.fspath(data), names)
+        )
+        if source is None:
+            raise ConfigError("the run has no validation data; give data=FOLDER, or split='train'")
+        return evaluate_trained(self.trained, self._engine, source)
+
+    def export(
+        self,
+        form: str,
+        output: str | os.PathLike[str] | None = None,
+        *,
+        quantize: str = "none",
+        data: str | os.PathLike[str] | None = None,
+        force: bool = False,
+    ) -> "Exported":
+        """As `distxcept export`; `form` is keras, savedmodel, tflite or onnx."""
+        from distxcept.export.exporting import Order, export, export_data, export_path
+
+        order = Order(form, quantize)
+        checked, training_data = export_data(self.trained, order, None if data is None else os.fspath(data))
+        path = export_path(self.trained, order, output)
+        return export(self._predictor, order, path, data=checked, training_data=training_data, force=force)
+
+    @property
+    def _batch(self) -> int:
+        batch = self.config.batch
+        return batch.virtual if batch.micro == "auto" else batch.micro
+
+    @cached_property
+    def _engine(self) -> Any:
+        from distxcept.cluster import detect
+        from distxcept.launch.environment import prepare_environment
+
+        prepare_environment(self.config, verbose=False)
+        from distxcept.training.predict import one_device
+
+        return one_device(self.config.engine, detect(os.environ))
+
+    @cached_property
+    def _predictor(self) -> "Predictor":
+        from distxcept.training.predict import Predictor
+
+        return Predictor(self.trained, self._engine)
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        folder = self.trained.run_folder
+        if folder is None or not (folder / name).exists():
+            return []
+        found = []
+        for line in (folder / name).read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError):  # torn by a kill in the middle of a write
+                found.append(json.loads(line))
+        return found

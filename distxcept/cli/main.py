@@ -24,6 +24,8 @@ COMMANDS: tuple[str, ...] = (
     "config",
     "pack",
     "data",
+    "runs",
+    "compare",
     "doctor",
     "bench",
 )

@@ -24,6 +24,7 @@ COMMANDS: tuple[str, ...] = (
     "config",
     "pack",
     "data",
+    "report",
     "runs",
     "compare",
     "doctor",

@@ -5,7 +5,7 @@ set -eu
 
 usage="usage: install_system_packages.sh build|test
   build   what building Horovod needs: C++ compiler, make, Open MPI
-  test    the same and what the tests start: MPICH, SLURM, munge"
+  test    the same and what the tests start: MPICH, SLURM, munge; and Chromium where the system has it as a package"
 
 has() { command -v "$1" >/dev/null 2>&1; }
 has_daemon() (
@@ -23,6 +23,7 @@ provides() {
         mpich) has mpirun.mpich || has mpiexec.hydra ;;
         slurm-wlm) has_daemon slurmctld && has_daemon slurmd && has srun ;;
         munge) has_daemon munged ;;
+        chromium) has chromium || has chromium-browser || has google-chrome ;;
     esac
 }
 
@@ -36,14 +37,24 @@ list_missing() {
 
 say() { echo "install_system_packages: $*" >&2; }
 
+# `optional` is installed on its own: not every system has a package of that name, and one that is unknown
+# would keep apt from installing the others.
+optional=
 case ${1:-} in
     build) wanted="g++ make openmpi-bin libopenmpi-dev" ;;
-    test) wanted="g++ make openmpi-bin libopenmpi-dev mpich slurm-wlm munge" ;;
+    test)
+        wanted="g++ make openmpi-bin libopenmpi-dev mpich slurm-wlm munge"
+        optional=chromium
+        ;;
     *) echo "$usage" >&2; exit 2 ;;
 esac
 
 list_missing
-[ -z "$missing" ] && exit 0
+for package in $optional; do
+    provides "$package" && optional=
+done
+[ -z "$missing$optional" ] && exit 0
+if [ -z "$missing" ] && ! has apt-get; then exit 0; fi
 
 if ! has apt-get; then
     say "missing, in Debian's names: $missing; install their like with the package manager of this system"
@@ -54,16 +65,24 @@ if [ "$(id -u)" = 0 ]; then
 elif has sudo && sudo -n true 2>/dev/null; then
     as_root=sudo
 else
+    [ -z "$missing" ] && exit 0
     say "missing: $missing; install with: sudo apt-get install $missing"
     exit 1
 fi
 
 log=$(mktemp "${TMPDIR:-/tmp}/distxcept-packages.XXXXXX")
+install() {
+    $as_root env DEBIAN_FRONTEND=noninteractive sh -c \
+        'apt-get -qq update && apt-get -qq install --yes --no-install-recommends "$@"' sh "$@" >>"$log" 2>&1 </dev/null
+}
+if [ -n "$optional" ]; then
+    say "installing $optional (log: $log)"
+    install "$optional" || say "no package $optional: the tests that need it will be skipped"
+    [ -z "$missing" ] && exit 0
+fi
 say "installing $missing (log: $log)"
-# shellcheck disable=SC2086  # both lists are meant to be split
-if $as_root env DEBIAN_FRONTEND=noninteractive sh -c \
-    'apt-get -qq update && apt-get -qq install --yes --no-install-recommends "$@"' sh $missing \
-    >"$log" 2>&1 </dev/null; then
+# shellcheck disable=SC2086  # the list is meant to be split
+if install $missing; then
     list_missing
     [ -z "$missing" ] && { rm -f "$log"; exit 0; }
 fi

@@ -67,3 +67,26 @@ def test_wrong_usage(machine) -> None:
     done = machine.run("install_system_packages.sh", "everything")
     assert done.returncode == 2
     assert "build|test" in done.stderr
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_chromium_is_asked_for_alone(machine, known) -> None:
+    """A system without a package of that name still gets the others."""
+    for program in ("c++", "make", "mpirun", "slurmctld", "slurmd", "srun", "munged"):
+        machine.add(program, "exit 0")
+    machine.add("mpicxx", MPI_WITH_HEADERS)
+    machine.add("id", "echo 0")
+    machine.link("chmod")
+    program = r"printf '#!/bin/sh\nexit 0\n'"
+    machine.add(
+        "apt-get",
+        f'echo "$*" >> apt.txt; case "$*" in *chromium*) exit {0 if known else 100} ;; '
+        f"*mpich*) {program} > mpirun.mpich; chmod +x mpirun.mpich ;; esac",
+    )
+    done = machine.run("install_system_packages.sh", "test")
+    assert done.returncode == 0, done.stderr
+    assert ("no package chromium" in done.stderr) != known
+    installs = [
+        line.split()[4:] for line in (machine.bin / "apt.txt").read_text().splitlines() if " install " in line
+    ]
+    assert [line[-1] for line in installs] == ["chromium", "mpich"]

@@ -1,7 +1,7 @@
 """How much of a device tensors may take: what there is, less what others, the reserve and TensorFlow itself hold."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from distxcept.config.schema import MemorySection
 from distxcept.config.size import parse_size, show_size
@@ -12,6 +12,8 @@ CPU_OWN_BYTES = 740 * 2**20
 """Interpreter, TensorFlow and the traced graph of the update: measured by benchmarks/memory.py."""
 GPU_OWN_BYTES = 600 * 2**20
 """CUDA context, cuDNN and cuBLAS, outside of TensorFlow's allocator. An assumption: no GPU was at hand to measure."""
+BESIDE_BYTES = 192 * 2**20
+"""Under `memory.limit` a run on a CPU holds more than its update: threads that read, and a snapshot being written."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Budget:
         if self.limit_bytes is None:
             return max(0, left)
         # On a GPU the limit is that of TensorFlow's allocator; on the host it is that of the whole process.
-        limit = self.limit_bytes - (self.own_bytes if self.device == "cpu" else 0)
+        limit = self.limit_bytes - (self.own_bytes + self.reserve_bytes if self.device == "cpu" else 0)
         return max(0, min(left, limit))
 
 
@@ -51,6 +53,13 @@ def fullest_card_budget(gpus: Sequence[GpuState], memory: MemorySection) -> Budg
     which = f"GPU {gpu.index}" if len(gpus) == 1 else f"GPU {gpu.index} of {len(gpus)}, the fullest,"
     text = f"{which} {gpu.name}: {show_size(free)} of {show_size(total)} free"
     return gpu_budget(text, free, memory)
+
+
+def beside_update(budget: Budget, state_bytes: int) -> Budget:
+    """Less what a run holds beside its update where a limit counts that too: with it, a copy of the state to be saved."""
+    if budget.device == "gpu" or budget.limit_bytes is None:
+        return budget
+    return replace(budget, reserve_bytes=budget.reserve_bytes + BESIDE_BYTES + state_bytes)
 
 
 def host_budget(free_bytes: int, replicas: int, processes: int, memory: MemorySection) -> Budget:

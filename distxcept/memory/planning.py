@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from distxcept.batching import BatchPlan, plan_batches
 from distxcept.config.schema import Config
 from distxcept.data.peek import Glimpse
-from distxcept.memory.budget import Budget
+from distxcept.memory.budget import Budget, beside_update
 from distxcept.memory.candidates import Candidate, Situation, candidates, choose
 from distxcept.memory.estimate import EngineName
 from distxcept.memory.ways_out import Way, ways_out
@@ -73,6 +73,7 @@ def make_plan(
         return candidates(config, batches_of(config), situation)
 
     found = all_of(config)
+    budget = beside_update(budget, found[0].estimate.state_bytes)
     usable = round(budget.tensor_bytes * (1 - SAFETY))
     chosen = choose(found, usable)
     ways: list[Way] = []

@@ -16,10 +16,8 @@ from typing import Any
 LONGEST_MICRO_STEPS = 2
 """Micro steps of a trial: with two there is everything that more would hold in memory."""
 
-BESIDE_BYTES = 192 * 2**20
 UPDATES_AHEAD = 2
-"""On a CPU a run holds more in the same memory than its update: threads that read, samples of the next updates, and a
-copy of the weights for a snapshot that is being written."""
+"""Samples of the next updates that a run on a CPU holds in the same memory."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,7 @@ def run_trial(request: Request) -> Trial:
     from distxcept.config.schema import Config
     from distxcept.engines.devices import prepare_devices
     from distxcept.engines.single import SingleEngine
+    from distxcept.memory.budget import BESIDE_BYTES
     from distxcept.memory.limit import limit_process, process_bytes
     from distxcept.model.xception import Xception
     from distxcept.training.accumulate import Batch

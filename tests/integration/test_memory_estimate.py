@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.memory import CASES, TOLERANCE, Case, run_case, summary
+from benchmarks.memory import CASES, TOLERANCE, Case, render, run_case, summary
 
 
 def check(case: Case) -> None:
@@ -29,7 +29,7 @@ def test_a_sample(case: Case) -> None:
 def test_all_of_the_table() -> None:
     rows = [run_case(case) for case in CASES]
     found = summary(rows)
-    print(found)
+    print(render(rows), found, sep="\n")
     assert found["reached"], found
 
 

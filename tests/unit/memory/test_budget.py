@@ -5,8 +5,10 @@ import pytest
 from distxcept.config.schema import MemorySection
 from distxcept.errors import ConfigError
 from distxcept.memory.budget import (
+    BESIDE_BYTES,
     CPU_OWN_BYTES,
     GPU_OWN_BYTES,
+    beside_update,
     fullest_card_budget,
     gpu_budget,
     host_budget,
@@ -126,3 +128,13 @@ def test_processes_of_others_are_named_with_their_bytes():
         "GPU 1 T4 is shared: jupyter (pid 11) 3.0 GiB, a process (pid 12) 1.0 MiB; 1.0 GiB are left"
         in sentence
     )
+
+
+def test_a_limit_counts_what_a_run_holds_beside_its_update():
+    host = host_budget(8 * GIB, 1, 1, MemorySection(limit="2GiB"))
+    assert host.tensor_bytes - beside_update(host, 100).tensor_bytes == BESIDE_BYTES + 100
+    free, card = (
+        host_budget(8 * GIB, 1, 1, MemorySection()),
+        gpu_budget("card", 8 * GIB, MemorySection(limit="2GiB")),
+    )
+    assert [beside_update(budget, 100) for budget in (free, card)] == [free, card]

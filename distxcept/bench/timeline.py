@@ -77,7 +77,7 @@ def _operations(events: list[dict[str, Any]]) -> Iterator[tuple[str, str, float,
     for event in events:
         row, phase = event.get("pid"), event.get("ph")
         if phase == "M" and event.get("name") == "process_name":
-            names[row] = event["args"]["name"]
+            names[row] = event["args"].get("name", "")  # one row only tells when the trace began
         elif phase == "B":
             opened.setdefault(row, []).append((event["name"], event["ts"]))
         elif phase == "E" and opened.get(row):

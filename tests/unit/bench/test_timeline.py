@@ -39,7 +39,8 @@ def trace(*updates: list[dict]) -> str:
     rows = [
         {"name": "process_name", "ph": "M", "pid": row, "args": {"name": name}} for row, name in NAMES.items()
     ]
-    events = [*rows, *(event for events in updates for event in events)]
+    began = {"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": 1}}
+    events = [began, *rows, *(event for events in updates for event in events)]
     return "[\n" + ",\n".join(json.dumps(event) for event in events)
 
 

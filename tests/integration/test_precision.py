@@ -8,7 +8,7 @@ from distxcept.config.schema import Config
 from distxcept.data.pipeline import updates
 from distxcept.engines.single import SingleEngine
 from distxcept.training.build import build_training
-from distxcept.training.loop import to_batch, update_key
+from distxcept.training.feeding import to_batch, update_key
 
 
 def first_update(precision: str, **overrides) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], object]:

@@ -1,0 +1,98 @@
+"""The plan in use, and smaller ones after it where an update runs out of memory. The result stays the same."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from distxcept.errors import DistxceptError, DoesNotFitError
+from distxcept.memory.limit import release_memory
+from distxcept.memory.memory_plan import InUse, MemoryPlan, next_smaller, write_memory_plan
+from distxcept.training.build import Training
+from distxcept.training.out_of_memory import LostForMemoryError, is_out_of_memory
+from distxcept.training.telling import Tell
+from distxcept.training.update import Outcome
+
+OVERLAP_PAYS_AFTER = 200
+"""Updates after which the longer tracing of an overlapped update has paid for itself."""
+
+
+class Fitting:
+    def __init__(self, training: Training, run_folder: Path, tell: Tell, save: Callable[[], None]):
+        """`save` is called before the run ends because nothing fits."""
+        self._training, self._run_folder, self._tell, self._save = training, run_folder, tell, save
+        self.plan = training.plan
+        self.memory_plan = MemoryPlan(self.plan.micro_batch, training.remat)
+        self._updates_in_plan = 0
+
+    def run(self, number: int, update: Callable[[], Outcome]) -> Outcome:
+        """Runs the update of this number again in smaller steps until it fits."""
+        try:
+            while (outcome := update()).out_of_memory:
+                release_memory()
+                # A rank that is an update behind the others (it failed after them) would be found here.
+                self._training.update.state.check_equal("after running out of memory")
+                self._shrink(number)
+        except DistxceptError as error:
+            if isinstance(error, LostForMemoryError):
+                self._leave_smaller_plan(error)
+            raise
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            lost = LostForMemoryError("again while the update was being prepared in smaller steps")
+            self._leave_smaller_plan(lost)
+            raise lost from error
+        self._updates_in_plan += 1
+        return outcome
+
+    def overlaps(self, updates_of_process: int) -> bool:
+        """`updates_of_process`: done and left.
+
+        The first update after each change of plan reduces only when all its work is done: memory then peaks as it
+        always will, and a rank that has too little can still say so.
+        """
+        engine, wanted = self._training.engine, self._training.config.engine.overlap
+        if engine.ranks == 1 or self.plan.lanes is not None or wanted == "off":
+            return False
+        if self._updates_in_plan == 0:
+            return False
+        return wanted == "on" or updates_of_process >= OVERLAP_PAYS_AFTER
+
+    def devices_for_images(self) -> list[str] | None:
+        """Where the next update's images go ahead of it; None: its micro steps fetch them, so that they need not all fit."""
+        return self._training.engine.devices() if self.plan.micro_batch >= self._most_samples() else None
+
+    def _most_samples(self) -> int:
+        """Samples of one replica in a full update, at most."""
+        blocks = self.plan.blocks(self.plan.virtual_per_update)
+        return max(len(block) for block in blocks) * self.plan.virtual_batch
+
+    def _leave_smaller_plan(self, error: LostForMemoryError) -> None:
+        """For the process that goes on with this run."""
+        smaller = self._smaller_plan()
+        if smaller is not None:
+            write_memory_plan(self._run_folder, smaller, self.memory_plan, str(error))
+
+    def _smaller_plan(self) -> MemoryPlan | None:
+        now = InUse(self.memory_plan, self.plan.virtual_batch, self._most_samples())
+        return next_smaller(now, remat_allowed=self._training.config.memory.remat != "off")
+
+    def _shrink(self, number: int) -> None:
+        old, smaller = self.memory_plan, self._smaller_plan()
+        if smaller is None:
+            self._save()
+            raise DoesNotFitError(
+                f"update {number} ran out of memory with {old}: there is no smaller plan that keeps the training the "
+                "same; everything is saved; a smaller batch.virtual, model.image_size or a mixed precision would "
+                "need less: see distxcept plan"
+            )
+        self.memory_plan, self._updates_in_plan = smaller, 0
+        self.plan = self.plan.with_micro(smaller.micro)
+        remedy = f"batch.micro={smaller.micro}" + " memory.remat=on" * smaller.remat
+        self._tell.happened(
+            "out_of_memory",
+            f"update {number} ran out of memory with {old}; it runs again with {smaller}, to the same result; "
+            f"set {remedy} to start so",
+            micro=smaller.micro,
+            remat=smaller.remat,
+        )
+        self._tell.planned(self.plan, remat=smaller.remat)

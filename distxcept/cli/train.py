@@ -1,11 +1,14 @@
 """`distxcept train`: also the program that horovodrun, mpirun and srun start."""
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from distxcept.cli.arguments import add_config_arguments
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from distxcept.cluster import Placement
     from distxcept.config.schema import Config
     from distxcept.training.signals import StopSignals
@@ -84,13 +87,17 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
         folder = make_run_folder(config)
         add_to_log(folder, engine.rank, aside.chatter)
     terminal = Terminal(
-        f"distxcept · {config.run.name}", quiet=args.quiet or not engine.is_chief, verbose=args.verbose
+        f"distxcept · {config.run.name}",
+        quiet=args.quiet or not engine.is_chief,
+        verbose=args.verbose,
+        next_commands=next_commands(folder),
     )
     notice = placement.notice or binding_notice(placement, os.cpu_count() or 1, len(os.sched_getaffinity(0)))
     if notice and engine.is_chief:
         terminal.happened("notice", notice)
     files = RunFiles(folder, lambda message: terminal.happened("warning", message))
-    with Attendance(engine, folder, config, signals) as attendance:
+    observers = Observers([files, terminal, *getattr(args, "callbacks", ())])
+    with terminal, Attendance(engine, folder, config, signals) as attendance:
         with chatter_aside(args.verbose) as aside:
             training = build_training(
                 config,
@@ -106,7 +113,7 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
         loop = Loop(
             training,
             folder,
-            Observers([terminal, files, *getattr(args, "callbacks", ())]),
+            observers,
             allow_config_change=args.allow_config_change,
             signals=signals,
             health=attendance.health,
@@ -117,7 +124,22 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
 
             phases = measure_phases(training)
             if engine.is_chief:
-                Observers([terminal, files]).happened("memory_phases", describe_phases(phases), **phases)
+                observers.happened("memory_phases", describe_phases(phases), **phases)
         attendance.health.before_exit = loop.saver.finish_soon
         loop.run()
     return attendance.exit_code
+
+
+def next_commands(run_folder: "Path") -> list[str]:
+    """What one wants to do with a trained model, as far as this version can."""
+    from distxcept.cli.main import COMMANDS
+
+    run = shlex.quote(str(run_folder))
+    wanted = {
+        "predict": f"distxcept predict {run} PHOTO.jpg",
+        "evaluate": f"distxcept evaluate {run}",
+        "export": f"distxcept export {run} --format savedmodel",
+        "report": f"distxcept report {run}",
+        "runs": f"distxcept runs {shlex.quote(str(run_folder.parent))}",
+    }
+    return [command for name, command in wanted.items() if name in COMMANDS][:3]

@@ -1,114 +1,181 @@
-"""The terminal: a start panel, a live line per epoch, one line for each notice. Plain lines without a terminal."""
+"""The terminal: a start panel, a live line per epoch, one line for each notice, an end panel.
 
+Without a terminal: plain lines every few seconds, and nothing is ever wrapped or drawn over.
+"""
+
+import math
 import time
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
 
 from rich.console import Console
+from rich.live import Live
 from rich.panel import Panel
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
 
+from distxcept.report.live_line import Moment, Pace, clock, live_line
+from distxcept.report.panels import Lines, end_lines, start_lines
+from distxcept.report.runs import Run
 from distxcept.training.events import Observer, TrainRecord, ValidationRecord
 
 PLAIN_EVERY_SECONDS = 10.0
 QUIET_KINDS = ("saved",)
+WARNING_KINDS = (
+    "warning",
+    "slow_input",
+    "save_failed",
+    "out_of_memory",
+    "skipped_update",
+    "straggler",
+    "telemetry_failed",
+)
 
 
 class Terminal(Observer):
-    """Writes to stderr: stdout is for data."""
+    """Writes to stderr: stdout is for data. As a context manager it leaves the terminal as it found it."""
 
-    def __init__(self, title: str, *, quiet: bool = False, verbose: bool = False):
-        self.console = Console(stderr=True, quiet=quiet, highlight=False)
-        self.title, self.verbose = title, verbose
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
-        self._epoch_length, self._total = 1, 0
-        self._said = 0.0
-        self._began = time.monotonic()
+    def __init__(
+        self,
+        title: str,
+        *,
+        quiet: bool = False,
+        verbose: bool = False,
+        next_commands: Sequence[str] = (),
+        console: Console | None = None,
+    ):
+        self.console = console or Console(stderr=True, quiet=quiet, highlight=False)
+        self.title, self.verbose, self.next_commands = title, verbose, next_commands
+        self._live: Live | None = None
+        self._moment: Moment | None = None
+        self._record: TrainRecord | None = None
+        self._pace, self._epoch_pace = Pace(), Pace()
+        self._epoch_length, self._total, self._validates = 1, 0, False
+        self._said = self._began = time.monotonic()
+        self._images, self._training_seconds, self._told_samples = 0, 0.0, 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._close_line()
+
+    @property
+    def _draws(self) -> bool:
+        return self.console.is_terminal and not self.console.quiet
+
+    @property
+    def _epochs(self) -> int:
+        return math.ceil(self._total / self._epoch_length)
 
     def started(self, start: dict[str, Any]) -> None:
         self._epoch_length, self._total = start["updates_per_epoch"], start["total_updates"]
-        device = ", ".join(start["devices"]) + (
-            " (no GPU found)" if start["devices"][0].startswith("CPU") else ""
-        )
-        lines = [
-            f"{start['samples']} images, {start['classes']} classes"
-            + (
-                f", validated on {start['validation_samples']}"
-                if start["validation_samples"]
-                else ", no validation"
-            ),
-            f"engine {start['engine']} on {device}",
-            start["batch"],
-            f"{start['total_updates']} updates, {start['updates_per_epoch']} an epoch"
-            + (f"; going on after update {start['update']}" if start["update"] else ""),
-        ]
-        self.console.print(Panel("\n".join(lines), title=self.title, title_align="left", expand=False))
+        self._validates = bool(start["validation_samples"])
+        self._told_samples = start.get("samples_done", 0)
+        self._panel(start_lines(start), self.title)
 
     def updated(self, update: int, loss: float, accuracy: float) -> None:
-        if not self.console.is_terminal or self.console.quiet:
-            return
+        now = time.monotonic()
         epoch, done = divmod(update - 1, self._epoch_length)
-        if self._progress is None:
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TextColumn("loss {task.fields[loss]:.4f} · top-1 {task.fields[accuracy]:.1%}"),
-                TimeRemainingColumn(),
-                console=self.console,
-                transient=True,
+        first = epoch * self._epoch_length
+        length = min(self._epoch_length, self._total - first)
+        if self._moment is None or self._moment.epoch != epoch + 1:
+            self._epoch_pace = Pace()
+        self._pace.add(update, now)
+        self._epoch_pace.add(update, now)
+        pace = self._epoch_pace if self._epoch_pace.seconds_per_update is not None else self._pace
+        record = self._record
+        self._moment = Moment(
+            epoch=epoch + 1,
+            epochs=self._epochs,
+            done=done + 1,
+            length=length,
+            loss=loss,
+            accuracy=accuracy,
+            images_per_second=record.images_per_second if record else None,
+            data_wait=record.data_wait if record else None,
+            memory_bytes=record.peak_memory if record else None,
+            epoch_left=pace.left(length - done - 1),
+            run_left=self._pace.left(self._total - update),
+            validating=self._validates and done + 1 == length,
+        )
+        if self._draws and self._live is None:
+            self._live = Live(
+                get_renderable=self._line, console=self.console, transient=True, refresh_per_second=4
             )
-            length = min(self._epoch_length, self._total - epoch * self._epoch_length)
-            self._task = self._progress.add_task(
-                f"epoch {epoch + 1}", total=length, completed=done, loss=loss, accuracy=accuracy
-            )
-            self._progress.start()
-        assert self._task is not None
-        self._progress.update(self._task, completed=done + 1, loss=loss, accuracy=accuracy)
-        if done + 1 == self._epoch_length or update == self._total:
-            self._close_line()
+            self._live.start()
+
+    def _line(self) -> Text:
+        if self._moment is None:
+            return Text()
+        return Text(live_line(self._moment, self.console.width - 1), no_wrap=True, overflow="ellipsis")
 
     def trained(self, record: TrainRecord) -> None:
+        self._record = record
+        images, self._told_samples = record.samples - self._told_samples, record.samples
+        if record.images_per_second > 0:
+            self._images += images
+            self._training_seconds += images / record.images_per_second
         ends = record.update % self._epoch_length == 0 or record.update == self._total
         now = time.monotonic()
-        if not ends and (self.console.is_terminal or now - self._said < PLAIN_EVERY_SECONDS):
+        quiet_now = self._draws or now - self._said < PLAIN_EVERY_SECONDS
+        if not ends and quiet_now and not self.verbose:
             return
         self._said = now
-        self.console.print(
-            f"epoch {record.epoch + 1} · update {record.update}/{self._total} · loss {record.loss:.4f} · "
+        left = "" if ends or self._draws else f" · {clock(self._pace.left(self._total - record.update))} left"
+        self._say(
+            f"epoch {record.epoch + 1}/{self._epochs} · update {record.update}/{self._total} · loss {record.loss:.4f} · "
             f"top-1 {record.accuracy:.1%} · lr {record.learning_rate:.3g} · {record.images_per_second:.1f} images/s · "
-            f"data wait {record.data_wait:.0%} · peak {record.peak_memory / 2**30:.2f} GiB"
+            f"wait {record.data_wait:.0%} · {record.peak_memory / 2**30:.2f} GiB{left}"
         )
 
     def validated(self, record: ValidationRecord) -> None:
         self._close_line()
         mark = " · best so far" if record.best else ""
-        self.console.print(
-            f"epoch {record.epoch + 1} · validation loss {record.loss:.4f} · top-1 {record.accuracy:.1%} · "
-            f"top-5 {record.top5_accuracy:.1%}{mark}"
+        self._say(
+            f"epoch {record.epoch + 1}/{self._epochs} · validation loss {record.loss:.4f} · top-1 {record.accuracy:.1%} · "
+            f"top-5 {record.top5_accuracy:.1%}{mark}",
+            style="bold" if record.best else None,
         )
 
     def happened(self, kind: str, message: str, **details: Any) -> None:
         if self.verbose or kind not in QUIET_KINDS:
-            self.console.print(message, markup=False)
+            self._say(message, style="yellow" if kind in WARNING_KINDS else None)
 
     def bad_image(self, index: int, path: str, reason: str) -> None:
-        self.console.print(f"bad image {path}: {reason}", markup=False)
+        self._say(f"bad image {path}: {reason}", style="yellow")
 
     def ended(self, summary: dict[str, Any]) -> None:
         self._close_line()
-        minutes, seconds = divmod(round(time.monotonic() - self._began), 60)
-        best = summary["best"]
-        lines = [
-            f"done: {summary['update']} updates in {minutes} min {seconds} s"
-            + (f", {summary['skipped_updates']} skipped" if summary["skipped_updates"] else "")
+        run = Run(Path(summary["run_folder"]))
+        report = run.folder / "report.html"
+        lines = end_lines(
+            summary,
+            seconds=time.monotonic() - self._began,
+            images_per_second=self._images / self._training_seconds if self._training_seconds else None,
+            restarts=max(0, run.starts - 1),
+            bad_images=len(run.bad_images),
+            report=str(report) if report.exists() else None,
+        )
+        commands = [
+            ("next" if not number else "", command) for number, command in enumerate(self.next_commands)
         ]
-        if best is not None:
-            lines.append(f"best {summary['best_metric'].replace('_', ' ')} {best:.4f}")
-        lines.append(f"everything is in {summary['run_folder']}")
-        self.console.print(Panel("\n".join(lines), title_align="left", expand=False))
+        self._panel(lines + commands, self.title)
+
+    def _panel(self, lines: Lines, title: str) -> None:
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim")
+        table.add_column(overflow="fold")
+        for label, text in lines:
+            table.add_row(label, Text(text))
+        self.console.print(Panel(table, title=Text(title), title_align="left", expand=False))
+
+    def _say(self, message: str, style: str | None = None) -> None:
+        """One line, however long: a log that is searched later must not be wrapped."""
+        self.console.print(Text(message), style=style, soft_wrap=True)
 
     def _close_line(self) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
+        if self._live is not None:
+            self._live.stop()
+            self._live = None

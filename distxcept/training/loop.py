@@ -240,4 +240,4 @@ class Loop:
     def _tell_start(self) -> None:
         for notice in self.training.notices:
             self.tell.happened("notice", notice)
-        self.tell.started(start_facts(self.training, self.progress))
+        self.tell.started(start_facts(self.training, self.progress, self.run_folder))

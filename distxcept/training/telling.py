@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.training.build import Training
 from distxcept.training.events import Observer, Observers
 from distxcept.training.progress import Progress
@@ -20,10 +21,14 @@ class Tell(Observers):
         super().happened(kind, message, **{"update": self._updates_done(), **details})
 
 
-def start_facts(training: Training, progress: Progress) -> dict[str, Any]:
+def start_facts(training: Training, progress: Progress, run_folder: Path) -> dict[str, Any]:
     """What is trained, on what, and how: for the panel at the start and the first line of events.jsonl."""
     engine, plan, validation = training.engine, training.plan, training.validation
+    config = training.config
+    limit = "" if config.memory.limit is None else f", at most {config.memory.limit} a device"
     return {
+        "model": f"Xception width {config.model.width:g}, {config.model.image_size} px; {config.precision}, "
+        f"{config.optimizer.name}" + (f", frozen up to {config.model.freeze}" if config.model.freeze else ""),
         "total_updates": training.total_updates,
         "updates_per_epoch": plan.updates_per_epoch,
         "update": progress.update,
@@ -34,6 +39,9 @@ def start_facts(training: Training, progress: Progress) -> dict[str, Any]:
         "replicas": engine.replicas,
         "devices": engine.devices(),
         "batch": plan.equation(),
+        "memory": f"{MemoryPlan(plan.micro_batch, training.remat)}{limit}",
+        "samples_done": progress.samples,
+        "run_folder": str(run_folder),
     }
 
 

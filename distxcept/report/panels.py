@@ -1,0 +1,68 @@
+"""What the panels at the start and the end of a run say: labels and text. Pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from distxcept.report.wording import metric_text, show_duration
+
+Lines = list[tuple[str, str]]
+
+
+def start_lines(start: dict[str, Any]) -> Lines:
+    devices = start["devices"]
+    no_gpu = " (no GPU found)" if devices[0].startswith("CPU") else ""
+    checked = start["validation_samples"]
+    epochs = start["total_updates"] / start["updates_per_epoch"]
+    update = start["update"]
+    lines = [
+        ("model", start.get("model", "")),
+        (
+            "data",
+            f"{start['samples']} images, {start['classes']} classes"
+            + (f", validated on {checked}" if checked else ", no validation"),
+        ),
+        ("devices", f"engine {start['engine']} on {shown_devices(devices)}{no_gpu}"),
+        ("batch", start["batch"]),
+        ("memory", start.get("memory", "")),
+        (
+            "length",
+            f"{start['total_updates']} updates, {start['updates_per_epoch']} an epoch: {epochs:.4g} epochs",
+        ),
+        ("start", f"going on after update {update}" if update else "new, from the first update"),
+        ("folder", start.get("run_folder", "")),
+    ]
+    return [(label, text) for label, text in lines if text]
+
+
+def shown_devices(devices: Sequence[str]) -> str:
+    return ", ".join(devices) if len(devices) <= 4 else f"{devices[0]} … {devices[-1]} ({len(devices)})"
+
+
+def end_lines(
+    summary: dict[str, Any],
+    *,
+    seconds: float,
+    images_per_second: float | None,
+    restarts: int,
+    bad_images: int,
+    report: str | None,
+) -> Lines:
+    """`restarts` and `bad_images` are those of the whole run."""
+    early = summary["update"] < summary["total_updates"]
+    updates = f"{summary['update']}{' of ' + str(summary['total_updates']) if early else ''} updates"
+    speed = "" if images_per_second is None else f", {images_per_second:.1f} images/s"
+    trouble = [
+        (summary["skipped_updates"], "skipped update"),
+        (restarts, "restart"),
+        (bad_images, "bad image"),
+    ]
+    told = [f"{count} {name}{'s' * (count > 1)}" for count, name in trouble if count]
+    best = metric_text(summary["best_metric"], summary["best"])
+    lines = [
+        ("best", "" if best == "–" else best),
+        ("done", f"{updates} in {show_duration(seconds)}{speed}"),
+        ("notice", ", ".join(told)),
+        ("folder", summary["run_folder"]),
+        ("report", report or ""),
+    ]
+    return [(label, text) for label, text in lines if text]

@@ -76,6 +76,7 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
         from distxcept.memory.limit import limit_process
         from distxcept.memory.memory_plan import read_memory_plan
         from distxcept.report.console import Terminal
+        from distxcept.report.report_file import ReportFile
         from distxcept.report.run_folder import RunFiles, add_to_log, make_run_folder, write_start_files
         from distxcept.report.run_telemetry import telemetry_of
         from distxcept.training.build import build_training
@@ -96,8 +97,10 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
     if notice and engine.is_chief:
         terminal.happened("notice", notice)
     files = RunFiles(folder, lambda message: terminal.happened("warning", message))
-    observers = Observers([files, terminal, *getattr(args, "callbacks", ())])
-    with terminal, Attendance(engine, folder, config, signals) as attendance:
+    report = ReportFile(folder, lambda message: terminal.happened("warning", message))
+    observers = Observers([files, report, terminal, *getattr(args, "callbacks", ())])
+    # The report is the last to leave: only then it is known how the run ended.
+    with report, terminal, Attendance(engine, folder, config, signals) as attendance:
         with chatter_aside(args.verbose) as aside:
             training = build_training(
                 config,

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -60,6 +61,8 @@ def _write(path: Path, text: str) -> Path:
         scratch.write_text(text, encoding="utf-8", errors="replace")
         scratch.replace(path)
     except OSError as error:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
         raise DistxceptError(f"{path} cannot be written: {error.strerror}") from error
     return path
 

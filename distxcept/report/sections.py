@@ -200,12 +200,13 @@ def _moment(seconds: Any) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
+def _short(value: Any) -> float | None:
+    """Files may have been edited by hand: what is no number is none."""
+    return float(f"{value:.4g}") if isinstance(value, int | float) else None
 
 
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2%}"
+def _percent(value: Any) -> str:
+    return f"{value:.2%}" if isinstance(value, int | float) else "–"
 
 
 def _gib(size: int | None) -> str:

@@ -1,0 +1,187 @@
+"""The report in a real browser: no message, no request, the figures of metrics.jsonl, zoom, phone and dark mode."""
+
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "report"))
+
+from browser import Browser
+from run_folders import CONFIG, STARTED, make_run, started, train_record, validation_record, write_lines
+
+from distxcept.report.comparison import compare
+from distxcept.report.html import write_comparison, write_report
+from distxcept.report.runs import Run
+
+UPDATES = 10_000
+HOSTILE = (
+    "</script><script>console.error('x')</script><img src=http://example.com/x onerror=console.error(1)>&\"'"
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Every one of 10,000 updates told, two restarts, telemetry of two cards, hostile names."""
+    metrics = [
+        train_record(u, loss=2 / math.sqrt(u) + 0.1 * math.sin(u), data_wait=0.01 + 0.001 * (u % 7))
+        for u in range(1, UPDATES + 1)
+    ]
+    metrics[4321]["loss"] = None
+    metrics += [validation_record(u, 1 - 1 / math.sqrt(u)) for u in range(500, UPDATES + 1, 500)]
+    events = [
+        started(total_updates=UPDATES, model="Xception"),
+        started(3000, at=STARTED + 3000, total_updates=UPDATES),
+        {"kind": "out_of_memory", "time": STARTED + 5000, "update": 5000, "message": HOSTILE},
+        {"kind": "ended", "time": STARTED + UPDATES, "update": UPDATES, "total_updates": UPDATES},
+    ]
+    config = {**CONFIG, "data": {"train": {"path": HOSTILE}}}
+    folder = make_run(
+        tmp_path_factory.mktemp("report") / "long", metrics=metrics, events=events, config=config
+    )
+    cards = [
+        {"index": k, "memory_used_bytes": 2**33 + k, "utilisation_percent": 90 - k, "power_watts": None}
+        for k in (0, 1)
+    ]
+    write_lines(
+        folder / "telemetry.jsonl",
+        [
+            {
+                "kind": "sample",
+                "rank": rank,
+                "time": STARTED + 5 * k,
+                "rss_bytes": 2**30,
+                "cpu_share": 0.5,
+                "cards": cards,
+            }
+            for k in range(5000)
+            for rank in (0, 1)
+        ],
+    )
+    thumbnail = "data:image/jpeg;base64," + "A" * 4000
+    sample = {
+        "index": 1,
+        "name": HOSTILE,
+        "label": 0,
+        "predicted": 1,
+        "confidence": 0.75,
+        "loss": 3.0,
+        "thumbnail": None,
+    }
+    predictions = {
+        "format": 1, "update": UPDATES, "samples": 7, "classes": ["rose", HOSTILE, "lily"],
+        "confusion": [[0, 0, 3], [0, 1, 1], [1, 1, 2], [2, 0, 1]], "best": [{**sample, "predicted": 0}],
+        "worst": [sample, {**sample, "thumbnail": thumbnail}, {**sample, "thumbnail": "http://example.com/y"}],
+    }  # fmt: skip
+    (folder / "predictions.json").write_text(json.dumps(predictions))
+    write_lines(folder / "bad_images.jsonl", [{"index": 3, "path": HOSTILE, "reason": "cut off"}])
+    return Run(folder)
+
+
+@pytest.fixture(scope="module")
+def page(run: Run) -> Iterator[Browser]:
+    path = write_report(run)
+    assert path.stat().st_size <= 3_000_000
+    with Browser() as browser:
+        browser.open(path)
+        yield browser
+
+
+def test_no_message_and_no_request(page, run):
+    assert page.messages == []
+    assert [url for url in page.requests if not url.startswith(("file:", "data:"))] == []
+    text = page.run("document.body.innerText")
+    assert HOSTILE in text
+    assert page.run("document.querySelectorAll('script').length") == 2
+
+
+def test_figures_are_those_of_the_metrics(page, run):
+    drawn = page.run("charts.loss.spec.series.map(s => [s.name, s.x, s.y])")
+    told = {"training": run.train, "validation": run.validation}
+    for name, xs, ys in drawn:
+        by_update = {entry["update"]: entry["loss"] for entry in told[name]}
+        assert len(xs) == min(2000, len(by_update))
+        assert (xs[0], xs[-1]) == (min(by_update), UPDATES)
+        for x, y in zip(xs, ys, strict=True):
+            assert y == (None if by_update[x] is None else pytest.approx(by_update[x], rel=1e-5))
+    tiles = page.run("document.querySelector('.tiles').innerText")
+    assert f"{run.best_value:.2%}" in tiles
+    assert "10000 / 10000" in tiles
+    cells = page.run(
+        "[...document.querySelectorAll('.confusion tbody tr')].map(r => [...r.cells].slice(1).map(c => c.textContent))"
+    )
+    assert cells == [["3", "1", ""], ["", "2", ""], ["1", "", ""]]
+
+
+def box(page: Browser, chart: str) -> dict[str, float]:
+    page.run(f"document.getElementById('{chart}').scrollIntoView()")
+    return page.run(
+        f"(r => ({{x: r.x, y: r.y, width: r.width, height: r.height}}))(charts['{chart}'].svg.getBoundingClientRect())"
+    )
+
+
+def test_hover_tells_the_values(page, run):
+    area = box(page, "loss")
+    page.mouse("mouseMoved", area["x"] + area["width"] / 2, area["y"] + 100)
+    tip = page.run("document.querySelector('#loss .tip').innerText").splitlines()
+    update = int(tip[0].removeprefix("update "))
+    loss = next(entry["loss"] for entry in run.train if entry["update"] == update)
+    assert float(tip[1].removeprefix("training ")) == pytest.approx(loss, rel=1e-4)
+    # Validation is told once in 500 updates: its nearest value, and where.
+    assert tip[2].startswith("validation 0.")
+    nearest = round(update / 500) * 500
+    assert tip[2].endswith(f" (at {nearest})") or update == nearest
+
+
+def test_zoom_by_dragging_and_back(page):
+    area = box(page, "accuracy")
+    whole = page.run("charts.accuracy.view")
+    page.drag(area["x"] + area["width"] * 0.5, area["x"] + area["width"] * 0.75, area["y"] + 100)
+    low, high = page.run("charts.accuracy.view")
+    assert whole[0] < low < high < whole[1]
+    assert high - low == pytest.approx(
+        0.25 * area["width"] / (area["width"] - 68) * (whole[1] - whole[0]), rel=0.02
+    )
+    page.run(
+        "[...document.querySelectorAll('#accuracy header button')].find(b => b.textContent === 'whole').click()"
+    )
+    assert page.run("charts.accuracy.view") == whole
+    # A click on the legend hides a curve.
+    page.run("document.querySelector('#accuracy .legend button').click()")
+    assert page.run("document.querySelectorAll('#accuracy path.curve').length") == 2
+    assert page.messages == []
+
+
+def test_logarithmic(page):
+    """Offered where all values are positive, and not for percentages."""
+    assert page.run("[...document.querySelectorAll('#accuracy header button')].map(b => b.textContent)") == [
+        "whole"
+    ]
+    page.run("document.querySelector('#speed header button').click()")
+    assert page.run("charts.speed.log && charts.speed.svg.querySelectorAll('text').length > 3")
+    assert page.messages == []
+
+
+def test_phone_and_dark_mode(page):
+    page.call("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=2, mobile=True)
+    assert page.run("document.documentElement.scrollWidth") <= 360
+    light = page.run("getComputedStyle(document.body).backgroundColor")
+    page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    dark = page.run("getComputedStyle(document.body).backgroundColor")
+    assert light != dark
+    assert max(int(part) for part in dark.removeprefix("rgb(").rstrip(")").split(",")) < 60
+    page.call("Emulation.setEmulatedMedia", features=[])
+    page.call("Emulation.clearDeviceMetricsOverride")
+    assert page.messages == []
+
+
+def test_comparison(page, run, tmp_path):
+    other = Run(make_run(tmp_path / "short"))
+    path = write_comparison(str(tmp_path / "c.html"), [run, other], compare([run, other], tolerance=1e-3))
+    page.open(path)
+    names = page.run("charts.loss.spec.series.map(s => s.name)")
+    assert names == [f"{one.folder} {kind}" for one in (run, other) for kind in ("training", "validation")]
+    assert page.messages == []

@@ -9,9 +9,9 @@ from distxcept.config.schema import Config
 # Keys that change when and how fast things happen, never the updates themselves.
 HARMLESS = (
     "run.name", "run.dir", "run.resume", "run.epochs", "run.updates", "run.log_every", "run.evaluate_every",
-    "run.early_stopping", "run.telemetry_every", "run.max_nonfinite_updates", "model.weights", "data.validation",
-    "data.on_bad_image", "data.max_bad_fraction", "data.cache", "data.host_memory", "batch.micro", "engine", "memory",
-    "checkpoint",
+    "run.early_stopping", "run.telemetry_every", "run.writers", "run.max_nonfinite_updates", "model.weights",
+    "data.validation", "data.on_bad_image", "data.max_bad_fraction", "data.cache", "data.host_memory", "batch.micro",
+    "engine", "memory", "checkpoint",
 )  # fmt: skip
 # Exceptions to the above: they alter what is computed.
 HARMFUL = ("engine.compression", "engine.reduction", "engine.lanes")

@@ -91,3 +91,12 @@ def seconds_number(text: str) -> float:
     if not 0 <= seconds < 1e6:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of seconds")
     return seconds
+
+
+def update_stretch(text: str) -> tuple[int, int]:
+    """`updates=10-15`, or `updates=10`; both ends included, counted from 1."""
+    match = re.fullmatch(r"updates=(\d{1,9})(?:-(\d{1,9}))?", text)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= first <= last:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}: write updates=FIRST-LAST, such as updates=10-15")
+    return first, last

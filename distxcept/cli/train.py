@@ -1,14 +1,11 @@
 """`distxcept train`: also the program that horovodrun, mpirun and srun start."""
 
 import argparse
-import shlex
 from typing import TYPE_CHECKING, Any
 
-from distxcept.cli.arguments import add_config_arguments
+from distxcept.cli.arguments import add_config_arguments, update_stretch
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from distxcept.cluster import Placement
     from distxcept.config.schema import Config
     from distxcept.training.signals import StopSignals
@@ -43,6 +40,12 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         action="store_true",
         help="first measure the peak memory of forward, backward, reduce and apply, each on its own",
     )
+    parser.add_argument(
+        "--profile",
+        metavar="updates=A-B",
+        type=update_stretch,
+        help="trace these updates on rank 0 for TensorBoard's profiler, such as updates=10-15",
+    )
     parser.set_defaults(run=run)
 
 
@@ -71,52 +74,42 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
     from distxcept.cluster.affinity import binding_notice
 
     with chatter_aside(args.verbose) as aside:
+        from distxcept.cli.onlookers import Onlookers
         from distxcept.config.size import parse_size
         from distxcept.engines import create_engine
         from distxcept.memory.limit import limit_process
         from distxcept.memory.memory_plan import read_memory_plan
-        from distxcept.report.console import Terminal
-        from distxcept.report.report_file import ReportFile
-        from distxcept.report.run_folder import RunFiles, add_to_log, make_run_folder, write_start_files
+        from distxcept.report.run_folder import add_to_log, make_run_folder, write_start_files
         from distxcept.report.run_telemetry import telemetry_of
         from distxcept.training.build import build_training
-        from distxcept.training.events import Observers
         from distxcept.training.loop import Loop
 
         limit = None if config.memory.limit is None else parse_size(config.memory.limit)
         engine = create_engine(config.engine, placement, gpu_limit_bytes=limit)
         folder = make_run_folder(config)
         add_to_log(folder, engine.rank, aside.chatter)
-    terminal = Terminal(
-        f"distxcept · {config.run.name}",
-        quiet=args.quiet or not engine.is_chief,
-        verbose=args.verbose,
-        next_commands=next_commands(folder),
-    )
+    onlookers = Onlookers(args, config, folder, chief=engine.is_chief)
     notice = placement.notice or binding_notice(placement, os.cpu_count() or 1, len(os.sched_getaffinity(0)))
     if notice and engine.is_chief:
-        terminal.happened("notice", notice)
-    files = RunFiles(folder, lambda message: terminal.happened("warning", message))
-    report = ReportFile(folder, lambda message: terminal.happened("warning", message))
-    observers = Observers([files, report, terminal, *getattr(args, "callbacks", ())])
-    # The report is the last to leave: only then it is known how the run ended.
-    with report, terminal, Attendance(engine, folder, config, signals) as attendance:
+        onlookers.terminal.happened("notice", notice)
+    with onlookers, Attendance(engine, folder, config, signals) as attendance:
         with chatter_aside(args.verbose) as aside:
             training = build_training(
                 config,
                 engine,
                 at_most=read_memory_plan(folder),
-                notice=lambda message: None if terminal.console.quiet else aside.tell(message),
+                notice=lambda message: None if onlookers.terminal.console.quiet else aside.tell(message),
             )
             add_to_log(folder, engine.rank, aside.chatter)
         if limit is not None and engine.devices()[0].startswith("CPU"):
             limit_process(limit * len(engine.local_replicas))
         if engine.is_chief:
             write_start_files(folder, config, training.plan, engine.devices(), remat=training.remat)
+        onlookers.state = training.update.state
         loop = Loop(
             training,
             folder,
-            observers,
+            onlookers.observer,
             allow_config_change=args.allow_config_change,
             signals=signals,
             health=attendance.health,
@@ -127,22 +120,7 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
 
             phases = measure_phases(training)
             if engine.is_chief:
-                observers.happened("memory_phases", describe_phases(phases), **phases)
+                onlookers.observer.happened("memory_phases", describe_phases(phases), **phases)
         attendance.health.before_exit = loop.saver.finish_soon
         loop.run()
     return attendance.exit_code
-
-
-def next_commands(run_folder: "Path") -> list[str]:
-    """What one wants to do with a trained model, as far as this version can."""
-    from distxcept.cli.main import COMMANDS
-
-    run = shlex.quote(str(run_folder))
-    wanted = {
-        "predict": f"distxcept predict {run} PHOTO.jpg",
-        "evaluate": f"distxcept evaluate {run}",
-        "export": f"distxcept export {run} --format savedmodel",
-        "report": f"distxcept report {run}",
-        "runs": f"distxcept runs {shlex.quote(str(run_folder.parent))}",
-    }
-    return [command for name, command in wanted.items() if name in COMMANDS][:3]

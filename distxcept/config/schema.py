@@ -97,6 +97,8 @@ Frozen = Annotated[
     ),
 ]
 
+WriterName = Literal["tensorboard", "wandb", "mlflow"]
+
 Precision = Literal["float32", "mixed_float16", "mixed_bfloat16", "float64"]
 
 
@@ -147,6 +149,10 @@ class RunSection(Section):
     log_every: PositiveInt = Field(default=10, description="updates between lines of metrics.jsonl")
     telemetry_every: Annotated[float, Field(ge=0.1)] | None = Field(
         default=5.0, description="seconds between looks at the devices (telemetry.jsonl); null: none"
+    )
+    writers: Annotated[tuple[WriterName, ...], Field(strict=False, max_length=8)] = Field(
+        default=("tensorboard",),
+        description="where metrics go besides the run's own files; wandb and mlflow are extras to install",
     )
     max_nonfinite_updates: PositiveInt = Field(
         default=10, description="so many non-finite updates in a row end the run as diverged (exit 5)"

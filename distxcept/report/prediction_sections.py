@@ -123,7 +123,7 @@ def _figure(sample: Entry, names: Sequence[str]) -> str:
     picture = sample.get("thumbnail")
     name = escape(str(sample["name"]))
     if isinstance(picture, str) and _THUMBNAIL.fullmatch(picture):
-        image = f'<img src="{picture}" alt="{escape(label)}" title="{name}" loading="lazy">'
+        image = f'<img src="{picture}" alt="{escape(label)}" title="{name}">'
     else:
         image = f'<div class="soft" title="{name}">no picture</div>'
     sure = "" if sample.get("confidence") is None else f" {float(sample['confidence']):.0%}"

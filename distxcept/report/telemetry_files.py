@@ -7,7 +7,6 @@ locks (NFS would otherwise tear lines of different hosts). What another rank not
 import fcntl
 import json
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from distxcept.memory.notices import Notice
 from distxcept.memory.sample import Sample
+from distxcept.report.writers.tensorboard import EventFile
 
 FILE = "telemetry.jsonl"
 CARD_FIELDS = (
@@ -37,11 +37,11 @@ class TelemetryFiles:
     def __init__(self, run_folder: Path, *, rank: int, ranks: int):
         self._folder, self._rank, self._ranks = run_folder, rank, ranks
         self._file: LineFile | None = None
-        self._board: Scalars | None = None
+        self._board: EventFile | None = None
 
     def open(self) -> None:
         self._file = LineFile(self._folder / FILE)
-        self._board = Scalars(self._folder / "tensorboard" / f"telemetry-rank-{self._rank}")
+        self._board = EventFile(self._folder / "tensorboard" / f"telemetry-rank-{self._rank}")
 
     def write(self, sample: Sample, notices: Sequence[Notice]) -> None:
         assert self._file and self._board
@@ -59,7 +59,8 @@ class TelemetryFiles:
                     **notice.details,
                 }
             )
-        self._board.write(sample.moment.update, sample.time, scalars(sample))
+        values = [self._board.scalar(tag, value) for tag, value in scalars(sample).items()]
+        self._board.add(sample.moment.update, values, sample.time)
 
     def of_other_ranks(self) -> list[Notice]:
         """For the chief, who alone talks to the user."""
@@ -159,30 +160,3 @@ class LineFile:
 
     def close(self) -> None:
         os.close(self._descriptor)
-
-
-class Scalars:
-    """A TensorBoard event file. Written without TensorFlow's operations, so that it is safe beside a running update.
-
-    TensorFlow 2.21 no longer brings TensorBoard along, so the file is written with what TensorFlow itself has.
-    """
-
-    def __init__(self, folder: Path):
-        import tensorflow as tf
-
-        self._event, self._summary = tf.compat.v1.Event, tf.compat.v1.Summary
-        folder.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{int(time.time()):010d}.{os.uname().nodename}.{os.getpid()}"
-        self._file = tf.io.TFRecordWriter(str(folder / name))
-        self._append(self._event(wall_time=time.time(), file_version="brain.Event:2"))
-
-    def write(self, step: int, wall_time: float, values: dict[str, float]) -> None:
-        entries = [self._summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
-        self._append(self._event(wall_time=wall_time, step=step, summary=self._summary(value=entries)))
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _append(self, event: Any) -> None:
-        self._file.write(event.SerializeToString())
-        self._file.flush()

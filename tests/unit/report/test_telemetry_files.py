@@ -103,14 +103,16 @@ def test_new_entries_are_read_once_and_only_whole(tmp_path):
 class NoBoard:
     def __init__(self, folder): ...
 
-    def write(self, *_): ...
+    def scalar(self, *_): ...
+
+    def add(self, *_): ...
 
     def close(self): ...
 
 
 @pytest.fixture
 def ranks(tmp_path, monkeypatch):
-    monkeypatch.setattr("distxcept.report.telemetry_files.Scalars", NoBoard)
+    monkeypatch.setattr("distxcept.report.telemetry_files.EventFile", NoBoard)
     made = [TelemetryFiles(tmp_path, rank=rank, ranks=3) for rank in range(3)]
     for rank in made:
         rank.open()

@@ -1,0 +1,84 @@
+"""The event files, read by TensorBoard itself."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from distxcept.report.drawings import confusion_png
+from distxcept.report.writers import About
+from distxcept.report.writers.tensorboard import TensorBoardWriter
+
+accumulator = pytest.importorskip(
+    "tensorboard.backend.event_processing.event_accumulator", reason="no tensorboard: pip install tensorboard"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("board")
+    settings = {
+        "optimizer.learning_rate": 0.1,
+        "data.augment.flip": True,
+        "run.name": "é",
+        "run.updates": None,
+    }
+    writer = TensorBoardWriter(About("one", run, settings))
+    for step in (5, 10):
+        writer.scalars("train", step, {"loss": 1 / step})
+    writer.scalars("validation", 10, {"loss": 0.25})
+    writer.histograms(10, {"block1/kernel": np.array([0.0, 1.0, 1.0, np.nan]), "empty": np.array([np.nan])})
+    png = confusion_png({"classes": ["a", "b"], "confusion": [[0, 1, 3]]})
+    assert png is not None
+    writer.image("confusion matrix", 10, png, "rows")
+    writer.text("plateau", 10, "learning rate × 0.1")
+    writer.close({"update": 10})
+    return run / "tensorboard"
+
+
+def read(folder: Path):
+    found = accumulator.EventAccumulator(str(folder))
+    found.Reload()
+    return found
+
+
+def test_scalars_lie_over_each_other(folder):
+    train, validation = read(folder / "train"), read(folder / "validation")
+    assert [(event.step, event.value) for event in train.Scalars("loss")] == [
+        (5, pytest.approx(0.2)),
+        (10, pytest.approx(0.1)),
+    ]
+    assert [(event.step, event.value) for event in validation.Scalars("loss")] == [(10, 0.25)]
+
+
+def test_images_histograms_text(folder):
+    found = read(folder / "validation")
+    (image,) = found.Images("confusion matrix (rows)")
+    assert struct.unpack(">II", image.encoded_image_string[16:24]) == (image.width, image.height)
+    (event,) = found.Histograms("block1/kernel")
+    value = event.histogram_value
+    assert (value.min, value.max, value.num, value.sum, value.sum_squares) == (0, 1, 3, 2, 2)
+    assert sum(value.bucket) == 3
+    assert found.Tags()["histograms"] == ["block1/kernel"]
+    (text,) = found.Tensors("plateau")
+    assert text.tensor_proto.string_val[0].decode() == "learning rate × 0.1"
+    assert found.SummaryMetadata("plateau").plugin_data.plugin_name == "text"
+
+
+def test_hyperparameters(folder):
+    from tensorboard.plugins.hparams import plugin_data_pb2
+
+    found = read(folder / "validation")
+    content = {
+        kind: plugin_data_pb2.HParamsPluginData.FromString(
+            found.SummaryMetadata(f"_hparams_/{kind}").plugin_data.content
+        )
+        for kind in ("session_start_info", "session_end_info")
+    }
+    start = content["session_start_info"].session_start_info
+    assert start.hparams["optimizer.learning_rate"].number_value == 0.1
+    assert start.hparams["data.augment.flip"].bool_value is True
+    assert start.hparams["run.name"].string_value == "é"
+    assert start.group_name == "one"
+    assert content["session_end_info"].session_end_info.status == 1  # success

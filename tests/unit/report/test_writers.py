@@ -1,0 +1,252 @@
+"""What reaches TensorBoard, Weights & Biases and MLflow, and what happens when it does not."""
+
+import io
+import struct
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from run_folders import started
+
+from distxcept.report.drawings import confusion_png, samples_png
+from distxcept.report.profiling import Profile
+from distxcept.report.writers import WRITERS, About, open_writer
+from distxcept.report.writers.observer import Written
+from distxcept.training.events import TrainRecord, ValidationRecord
+
+FOUND = {
+    "update": 7, "classes": ["a", "b"], "confusion": [[0, 0, 2], [1, 0, 1]], "best": [],
+    "worst": [{"label": 1, "predicted": 0, "confidence": 0.75, "thumbnail": None}],
+}  # fmt: skip
+TRAINED = TrainRecord(
+    epoch=0, update=5, samples=160, loss=float("nan"), accuracy=0.5, learning_rate=0.1, gradient_norm=1.0,
+    images_per_second=10.0, data_wait=0.0, peak_memory=1, skipped_updates=0,
+)  # fmt: skip
+VALIDATED = ValidationRecord(
+    epoch=0, update=5, samples=50, loss=0.5, accuracy=0.5, top5_accuracy=1.0, best=True
+)
+
+
+class Recorder:
+    def __init__(self, fails: str = ""):
+        self.calls: list[tuple] = []
+        self._fails = fails
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            if name == self._fails:
+                raise ConnectionError("the\nserver is gone")
+            self.calls.append((name, *arguments))
+
+        return call
+
+
+def written(recorders, folder=Path(), **options) -> tuple[Written, list[str]]:
+    told: list[str] = []
+    about = About("x", folder, {"batch.global": 32})
+    return Written(
+        list(recorders), about, warn=told.append, opening=lambda name, _: recorders[name], **options
+    ), told
+
+
+def play(observer: Written) -> None:
+    with observer:
+        observer.started(started())
+        observer.trained(TRAINED)
+        observer.validated(VALIDATED)
+        observer.validated(VALIDATED)
+        observer.happened("saved", "snapshot")
+        observer.happened("plateau", "slower", update=5)
+        observer.described(FOUND)
+        observer.ended({"update": 7})
+
+
+def test_what_a_writer_gets():
+    recorder = Recorder()
+    observer, told = written({"one": recorder}, read_weights=lambda: {"w": np.ones(3)})
+    play(observer)
+    assert told == []
+    # Histograms no more than once a minute; no NaN; no saved snapshots.
+    assert [call[0] for call in recorder.calls] == [
+        "scalars", "scalars", "histograms", "scalars", "text", "image", "image", "close"
+    ]  # fmt: skip
+    part, step, values = recorder.calls[0][1:]
+    assert (part, step) == ("train", 5)
+    assert "loss" not in values
+    assert "update" not in values
+    assert values["accuracy"] == 0.5
+    assert recorder.calls[-1] == ("close", {"update": 7})
+
+
+@pytest.mark.parametrize("fails", ["scalars", "histograms", "image", "text", "close"])
+def test_a_writer_that_fails_is_told_once_and_left_out(fails):
+    broken, whole = Recorder(fails), Recorder()
+    observer, told = written({"broken": broken, "whole": whole})
+    play(observer)
+    assert told == [
+        "warning: nothing more goes to broken (ConnectionError: the server is gone); the training goes on"
+    ]
+    assert whole.calls[-1][0] == "close"
+
+
+def test_nothing_is_opened_before_the_training_starts():
+    observer, _ = written({"one": Recorder()}, Path("/nowhere"))
+    with observer:
+        observer.trained(TRAINED)
+    assert observer._writers == {}
+
+
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+def test_a_missing_package_is_named_with_its_command(name, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, name, None)
+    told: list[str] = []
+    with Written([name], About("x", tmp_path, {}), warn=told.append) as observer:
+        observer.started(started())
+    assert len(told) == 1
+    assert f"pip install 'distxcept[{name}]'" in told[0]
+
+
+@pytest.fixture
+def packages(monkeypatch):
+    """Stand-ins that accept what the real ones' documentation says they accept, and keep it."""
+    calls: list[tuple] = []
+
+    class Run:
+        def __init__(self):
+            self.summary: dict = {}
+            self.info = types.SimpleNamespace(run_id="abc")
+
+        def log(self, values):
+            calls.append(("log", values))
+
+        def define_metric(self, name, step_metric=None):
+            calls.append(("define", name, step_metric))
+
+        def finish(self, exit_code):
+            calls.append(("finish", exit_code))
+
+    def init(*, name, id, resume, dir, config):
+        calls.append(("init", name, id, resume, config))
+        return Run()
+
+    def start_run(*, run_id=None, run_name=None):
+        calls.append(("start", run_id, run_name))
+        return Run()
+
+    wandb = types.SimpleNamespace(
+        init=init, Image=lambda image, caption: ("image", image.size), Histogram=lambda v: len(v)
+    )
+    mlflow = types.SimpleNamespace(
+        start_run=start_run,
+        log_params=lambda values: calls.append(("params", values)),
+        log_metrics=lambda values, step: calls.append(("metrics", values, step)),
+        log_image=lambda image, name: calls.append(("image", image.size, name)),
+        end_run=lambda status: calls.append(("end", status)),
+    )
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    return calls
+
+
+def use(name: str, folder: Path) -> None:
+    about = About("x", folder, {f"key{k:03d}": k for k in range(150)})
+    writer = open_writer(name, about)
+    writer.scalars("train", 5, {"loss": 0.5})
+    writer.image("most wrong", 5, confusion_png(FOUND) or b"", "caption")
+    writer.histograms(5, {"w": np.array([1.0, np.nan]), "empty": np.zeros(0)})
+    writer.text("plateau", 5, "slower")
+    writer.close({"best": 0.5, "none": None})
+
+
+def test_wandb(packages, tmp_path):
+    use("wandb", tmp_path)
+    use("wandb", tmp_path)
+    begun = [call for call in packages if call[0] == "init"]
+    assert begun[0] == begun[1]  # the same folder is the same run
+    assert ("log", {"update": 5, "train/loss": 0.5}) in packages
+    assert ("log", {"update": 5, "weights/w": 1}) in packages
+    assert packages[-1] == ("finish", 0)
+
+
+def test_mlflow(packages, tmp_path):
+    use("mlflow", tmp_path)
+    use("mlflow", tmp_path)
+    assert [call for call in packages if call[0] == "start"] == [("start", None, "x"), ("start", "abc", None)]
+    assert [len(call[1]) for call in packages if call[0] == "params"] == [100, 50]
+    assert ("metrics", {"train_loss": 0.5}, 5) in packages
+    assert packages[-1] == ("end", "FINISHED")
+
+
+def test_every_writer_of_the_config_exists():
+    from typing import get_args
+
+    from distxcept.config.schema import WriterName
+
+    assert set(get_args(WriterName)) == set(WRITERS)
+
+
+@pytest.mark.parametrize(("classes", "size"), [(2, 110 + 81), (100, 801), (201, None)])
+def test_confusion_png(classes, size):
+    png = confusion_png(
+        {"classes": [f"k{k}é漢" for k in range(classes)], "confusion": [[0, 1, 3], [1, 1, 2]]}
+    )
+    if size is None:
+        assert png is None
+        return
+    assert png is not None
+    assert struct.unpack(">I", png[16:20]) == (size,)
+
+
+def test_samples_png():
+    assert samples_png([], ["a"]) is None
+    png = samples_png(FOUND["worst"] * 5, FOUND["classes"])
+    assert png is not None
+    assert Image.open(io.BytesIO(png)).size == (4 * 118, 2 * 146)
+
+
+class Profiler:
+    def __init__(self, fails=False):
+        self.calls, self.fails, self.done = [], fails, 0
+
+    def start(self, folder):
+        if self.fails:
+            raise RuntimeError("another one is running")
+        self.calls.append(("start", self.done))
+
+    def stop(self):
+        self.calls.append(("stop", self.done))
+
+
+@pytest.mark.parametrize(
+    ("updates", "begins", "ends", "expected"),
+    [
+        ((10, 15), 0, 20, [("start", 9), ("stop", 15)]),
+        ((1, 1), 0, 20, [("start", 0), ("stop", 1)]),
+        ((10, 15), 12, 20, [("start", 12), ("stop", 15)]),  # gone on with in the middle
+        ((10, 15), 0, 12, [("start", 9), ("stop", 12)]),  # the run ends before
+        ((10, 15), 15, 20, []),
+    ],
+)
+def test_profile(updates, begins, ends, expected, tmp_path):
+    profiler = Profiler()
+    told: list[str] = []
+    with Profile(updates, tmp_path, told.append, profiler) as profile:
+        profiler.done = begins
+        profile.started(started(begins))
+        for update in range(begins + 1, ends + 1):
+            profiler.done = update
+            profile.updated(update, 1.0, 0.5)
+    assert profiler.calls == expected
+    assert len(told) == 1
+
+
+def test_a_profiler_that_does_not_start_is_told_once(tmp_path):
+    told: list[str] = []
+    with Profile((1, 2), tmp_path, told.append, Profiler(fails=True)) as profile:
+        profile.started(started())
+        profile.updated(1, 1.0, 0.5)
+        profile.updated(2, 1.0, 0.5)
+    assert told == ["no profile: another one is running"]

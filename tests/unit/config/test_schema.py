@@ -56,6 +56,7 @@ SCALARS: list[tuple[str, list[Any], list[Any]]] = [
     ("run.evaluate_every", [None, 1], [0, -1, True, 1.5]),
     ("run.log_every", [1], NO_COUNT),
     ("run.telemetry_every", [None, 0.1, 5], [0, 0.05, -1, INF, NAN, True, "5"]),
+    ("run.writers", [[], ["tensorboard", "wandb", "mlflow"]], ["tensorboard", ["board"], [3], None, True]),
     ("run.max_nonfinite_updates", [1], NO_COUNT),
     ("model.image_size", [71, 299, 4096], [70, 4097, 71.0, True, None, "299"]),
     ("model.width", [0.125, 1, 2], [0, -1, 2.01, INF, NAN, True, "1", None]),

@@ -97,26 +97,27 @@ def _show(found: dict[str, Any], console: "Console") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from distxcept.report.wording import number_text
+    from distxcept.report.wording import number_text, plain_line
 
     names = [entry["run"] for entry in found["runs"]]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("", *names):
-        table.add_column(Text(name), justify="right" if name else "left", overflow="fold")
+        table.add_column(Text(plain_line(name)), justify="right" if name else "left", overflow="fold")
     for field, title in ROWS.items():
         values = [entry[field] for entry in found["runs"]]
         if any(value is not None for value in values):
-            table.add_row(title, *(Text(number_text(value)) for value in values))
+            table.add_row(title, *(Text(plain_line(number_text(value))) for value in values))
     if found["config"]:
         table.add_section()
         for key, values in found["config"].items():
-            table.add_row(Text(key), *(Text(number_text(value)) for value in values), style="cyan")
+            cells = (Text(plain_line(number_text(value))) for value in values)
+            table.add_row(Text(plain_line(key)), *cells, style="cyan")
     console.print(table)
     if not found["config"]:
         console.print("their configs are the same")
     for pair in found["pairs"]:
         for line in pair_lines(pair):
-            console.print(line, markup=False, soft_wrap=True)
+            console.print(Text(plain_line(line)), soft_wrap=True)
 
 
 def pair_lines(pair: dict[str, Any]) -> list[str]:

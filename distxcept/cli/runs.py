@@ -75,7 +75,7 @@ def _show(rows: list[dict[str, Any]], folder: str, *, quiet: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from distxcept.report.wording import metric_text, show_age
+    from distxcept.report.wording import metric_text, plain_line, show_age
 
     console = Console(highlight=False)
     if not rows:
@@ -88,7 +88,7 @@ def _show(rows: list[dict[str, Any]], folder: str, *, quiet: bool) -> None:
     for row in rows:
         total = f"/{row['total_updates']}" if row["total_updates"] else ""
         table.add_row(
-            Text(row["run"]),
+            Text(plain_line(row["run"])),
             Text(row["state"], style=STYLES.get(row["state"], "")),
             f"{row['update']}{total}",
             metric_text(row["best_metric"], row["best"]),
@@ -97,4 +97,4 @@ def _show(rows: list[dict[str, Any]], folder: str, *, quiet: bool) -> None:
     console.print(table)
     for row in rows:
         if row["failure"]:
-            console.print(Text(f"{row['run']}: {row['failure']}", style="red"))
+            console.print(Text(plain_line(f"{row['run']}: {row['failure']}"), style="red"))

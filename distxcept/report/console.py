@@ -18,6 +18,7 @@ from rich.text import Text
 from distxcept.report.live_line import Moment, Pace, clock, live_line
 from distxcept.report.panels import Lines, end_lines, start_lines
 from distxcept.report.runs import Run
+from distxcept.report.wording import plain_line
 from distxcept.training.events import Observer, TrainRecord, ValidationRecord
 
 PLAIN_EVERY_SECONDS = 10.0
@@ -168,12 +169,12 @@ class Terminal(Observer):
         table.add_column(style="dim")
         table.add_column(overflow="fold")
         for label, text in lines:
-            table.add_row(label, Text(text))
+            table.add_row(label, Text(plain_line(text)))
         self.console.print(Panel(table, title=Text(title), title_align="left", expand=False))
 
     def _say(self, message: str, style: str | None = None) -> None:
         """One line, however long: a log that is searched later must not be wrapped."""
-        self.console.print(Text(message), style=style, soft_wrap=True)
+        self.console.print(Text(plain_line(message)), style=style, soft_wrap=True)
 
     def _close_line(self) -> None:
         if self._live is not None:

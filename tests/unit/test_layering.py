@@ -88,6 +88,11 @@ def test_horovod_is_imported_in_one_place():
         "memory.planning",
         "memory.nvml",
         "data.peek",
+        "report.html",
+        "report.comparison",
+        "report.console",
+        "report.predictions_file",
+        "report.writers.observer",
     ],
 )
 def test_light_modules_import_no_tensorflow(module):

@@ -47,6 +47,7 @@ def play(terminal: Terminal, run_folder: Path, first: int = 1) -> None:
                 terminal.validated(validation(update))
         terminal.happened("saved", "snapshot update-00000020", update=20)
         terminal.happened("slow_input", "the [data] waits")
+        terminal.bad_image(3, "a\x1b[2Jb.jpg", "cut off")
         terminal.ended({**ENDED, "run_folder": str(run_folder)})
 
 
@@ -74,6 +75,7 @@ def test_plain_lines_without_a_terminal(tmp_path):
         "epoch 2/2 · validation loss 0.4391 · top-1 84.0% · top-5 100.0%",
     ]
     assert "the [data] waits" in lines
+    assert "bad image a\\x1b[2Jb.jpg: cut off" in lines
     assert "snapshot" not in text
     panel = text.rpartition("╭")[2]
     for words in (

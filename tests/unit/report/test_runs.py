@@ -9,7 +9,7 @@ from run_folders import CONFIG, STARTED, make_run, started, train_record, valida
 from distxcept.cli.main import main
 from distxcept.errors import ConfigError
 from distxcept.report.runs import Run, find_runs, flatten, open_run, spans
-from distxcept.report.wording import metric_text, show_age, show_duration
+from distxcept.report.wording import metric_text, plain_line, show_age, show_duration
 
 DEAD = subprocess.Popen([sys.executable, "-c", ""])
 DEAD.wait()
@@ -128,3 +128,7 @@ def test_metric_text(metric, value, text):
 
 def test_flatten():
     assert flatten({"a": {"b": 1, "c": {}}, "d": None}) == {"a.b": 1, "a.c": {}, "d": None}
+
+
+def test_what_comes_from_files_does_not_act_on_the_terminal():
+    assert plain_line("a\x1b[2Jb\nc\u202ed\té漢") == "a\\x1b[2Jb c\\u202ed é漢"

@@ -44,14 +44,21 @@ class Onlookers:
             read_weights=self._weights,
             warn=self._warn,
         )
-        self._report = ReportFile(run_folder, self._warn)
+        self._report = ReportFile(run_folder, self._warn, self._written.described)
         self._profile = (
             Profile(args.profile, run_folder / "tensorboard", self._tell) if args.profile else None
         )
         profile: list[Observer] = [self._profile] if self._profile else []
         # The terminal comes last: what it says at the end, the others have written.
         self.observer = Observers(
-            [RunFiles(run_folder, self._warn), self._written, self._report, *profile, self.terminal]
+            [
+                RunFiles(run_folder, self._warn),
+                self._written,
+                self._report,
+                *profile,
+                self.terminal,
+                *getattr(args, "callbacks", ()),  # of the Python interface
+            ]
         )
         self._stack = ExitStack()
 

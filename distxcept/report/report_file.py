@@ -1,23 +1,40 @@
-"""RUN/report.html, written whenever a training ends: done, stopped or failed."""
+"""RUN/report.html, written whenever a training ends: done, stopped or failed; RUN/predictions.json before it."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from distxcept.report.html import write_report
-from distxcept.report.runs import Run
+from distxcept.report.predictions_file import write_outcomes
+from distxcept.report.runs import Entry, Run
 from distxcept.training.events import Observer
+
+if TYPE_CHECKING:
+    from distxcept.data.sources import Source
+    from distxcept.training.scores import SampleOutcomes
 
 
 class ReportFile(Observer):
     """As a context manager it outlives the training, and tells how that ended. A report is no reason to fail."""
 
-    def __init__(self, run_folder: Path, warn: Callable[[str], None] = lambda message: None):
-        self._folder, self._warn = run_folder, warn
+    def __init__(
+        self,
+        run_folder: Path,
+        warn: Callable[[str], None] = lambda message: None,
+        describe: Callable[[Entry], None] = lambda found: None,
+    ):
+        """`describe` gets what predictions.json holds."""
+        self._folder, self._warn, self._describe = run_folder, warn, describe
         self._started = False
 
     def started(self, start: dict[str, Any]) -> None:
         self._started = True
+
+    def predicted(self, outcomes: "SampleOutcomes", source: "Source", update: int) -> None:
+        try:
+            self._describe(write_outcomes(self._folder, outcomes, source, update))
+        except Exception as error:  # a full disk, or an image that is gone by now
+            self._warn(f"warning: no predictions were written ({type(error).__name__}: {error})")
 
     def ended(self, summary: dict[str, Any]) -> None:
         """So that the panel at the end can name it."""

@@ -1,9 +1,13 @@
 """What the loop tells the outside. Writers and the terminal implement this; training knows none of them."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distxcept.batching import BatchPlan
+
+if TYPE_CHECKING:
+    from distxcept.data.sources import Source
+    from distxcept.training.scores import SampleOutcomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +59,9 @@ class Observer:
 
     def validated(self, record: ValidationRecord) -> None: ...
 
+    def predicted(self, outcomes: "SampleOutcomes", source: "Source", update: int) -> None:
+        """What came out for each validation sample, at the end of the run."""
+
     def happened(self, kind: str, message: str, **details: Any) -> None:
         """Something that a person may want to know: resumed, saved, skipped, bad images, stopped …"""
 
@@ -88,6 +95,10 @@ class Observers(Observer):
     def validated(self, record: ValidationRecord) -> None:
         for observer in self._observers:
             observer.validated(record)
+
+    def predicted(self, outcomes: "SampleOutcomes", source: "Source", update: int) -> None:
+        for observer in self._observers:
+            observer.predicted(outcomes, source, update)
 
     def happened(self, kind: str, message: str, **details: Any) -> None:
         for observer in self._observers:

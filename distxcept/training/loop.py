@@ -172,7 +172,7 @@ class Loop:
             if record is not None:
                 self.tell.trained(record)
         if self.validation.due(progress.update, epoch_ends=epoch_ends, last=last):
-            self._evaluate(batch.epoch, total)
+            self._evaluate(batch.epoch, total, last=last)
         if progress.update % self.config.engine.check_every == 0:
             self.training.update.state.check_equal(f"after update {progress.update}")
         if self.saver.due(progress.update):
@@ -219,10 +219,13 @@ class Loop:
                 f"weights are in {self.saver.folder}; lower optimizer.learning_rate or set optimizer.clip_norm"
             )
 
-    def _evaluate(self, epoch: int, total: int) -> None:
+    def _evaluate(self, epoch: int, total: int, *, last: bool) -> None:
+        update = self.progress.update
         with self.meter.paused(), self.telemetry.evaluating():
-            result = self.validation.evaluate(self.plan.micro_batch)
-        self.validation.judge(result, self.progress, epoch=epoch, rate=self.rate(self.progress.update, total))
+            result = self.validation.evaluate(self.plan.micro_batch, update=update, each_sample=last)
+            self.validation.judge(result, self.progress, epoch=epoch, rate=self.rate(update, total))
+            if self.progress.finished and not last:  # only now it is known that this was the last evaluation
+                self.validation.evaluate(self.plan.micro_batch, update=update, each_sample=True)
 
     def _tell_telemetry(self) -> None:
         self.telemetry.after_update(

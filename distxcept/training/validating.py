@@ -6,6 +6,7 @@ from distxcept.training.evaluate import Result
 from distxcept.training.events import ValidationRecord
 from distxcept.training.progress import Progress
 from distxcept.training.saving import Saver
+from distxcept.training.scores import SampleOutcomes
 from distxcept.training.telling import Tell
 
 
@@ -19,17 +20,22 @@ class Validation:
         due = update % every == 0 if every else epoch_ends
         return self._training.validation is not None and (due or last)
 
-    def evaluate(self, micro_batch: int) -> Result:
-        """Every rank has to call it."""
+    def evaluate(self, micro_batch: int, *, update: int, each_sample: bool = False) -> Result:
+        """Every rank has to call it. With `each_sample` the observer gets every outcome, too."""
         training = self._training
         assert training.validation is not None
-        result = training.evaluate(
-            training.validation,
-            image_size=training.config.model.image_size,
-            batch_per_replica=micro_batch,
-            on_bad=self._bad_images.found,
+        options = {
+            "image_size": training.config.model.image_size,
+            "batch_per_replica": micro_batch,
+            "on_bad": self._bad_images.found,
             **training.validation_options,
-        )
+        }
+        if each_sample:
+            outcomes = training.evaluate.outcomes(training.validation, **options)
+            result = result_of(outcomes)
+            self._tell.predicted(outcomes, training.validation, update)
+        else:
+            result = training.evaluate(training.validation, **options)
         if result.samples < len(training.validation):
             self._bad_images.report()
         return result
@@ -63,3 +69,14 @@ class Validation:
             )
         if best:
             self._saver.save(progress)
+
+
+def result_of(outcomes: SampleOutcomes) -> Result:
+    samples = len(outcomes.labels)
+    real = max(samples, 1)
+    return Result(
+        samples,
+        loss=float(outcomes.losses.sum()) / real,
+        accuracy=float((outcomes.labels == outcomes.predicted).sum()) / real,
+        top5_accuracy=float(outcomes.in_top5.sum()) / real,
+    )

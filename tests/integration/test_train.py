@@ -123,6 +123,21 @@ def test_run_folder(undisturbed):
     assert np.mean([line["loss"] for line in train[-3:]]) < np.mean([line["loss"] for line in train[:3]])
 
 
+def test_predictions_and_report(undisturbed):
+    """Of the last evaluation: they tell what metrics.jsonl tells."""
+    lines = [json.loads(line) for line in (undisturbed / "metrics.jsonl").read_text().splitlines()]
+    (told,) = (line for line in lines if line["kind"] == "validation")
+    found = json.loads((undisturbed / "predictions.json").read_text())
+    assert (found["update"], found["samples"], len(found["classes"])) == (30, 13, 3)
+    right = sum(n for label, predicted, n in found["confusion"] if label == predicted)
+    assert right / 13 == pytest.approx(told["accuracy"])
+    assert len(found["best"]) == min(12, right)
+    assert all(sample["thumbnail"].startswith("data:image/jpeg") for sample in found["worst"])
+    page = (undisturbed / "report.html").read_text()
+    assert '<span class="state done">done</span>' in page
+    assert page.count("<img ") == len(found["best"]) + len(found["worst"])
+
+
 def test_telemetry(undisturbed):
     samples = telemetry(undisturbed)
     assert {(line["kind"], line["rank"]) for line in samples} == {("sample", 0)}

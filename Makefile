@@ -10,7 +10,7 @@ PARALLEL ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 
 BUILD_TOOLS := cmake setuptools wheel packaging hatchling editables
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test soak bench lint horovod system-packages constraints clean
+.PHONY: help quickstart same install test soak bench lint horovod system-packages constraints clean
 .SUFFIXES:
 
 help: ## list the targets
@@ -22,6 +22,12 @@ help: ## list the targets
 quickstart: $(VENV)/.core ## install the core into .venv and train a small model, nothing else needed
 	@$(BIN)/python -m distxcept.data.flowers data/flowers --train 960 --validation 200
 	$(BIN)/distxcept train configs/quickstart.yaml
+
+same: $(VENV)/.core ## five updates of the quickstart on one device and on two, and the largest difference of their weights
+	@$(BIN)/python -m distxcept.data.flowers data/flowers --train 960 --validation 200
+	@for devices in 1 2; do $(BIN)/distxcept train -q configs/quickstart.yaml run.name=devices-$$devices engine.devices=$$devices \
+	    run.epochs=null run.updates=5 run.log_every=1 run.resume=never precision=float64 data.validation=null || exit 1; done
+	$(BIN)/distxcept compare runs/devices-1 runs/devices-2
 
 install: $(VENV)/.dev ## the full development environment: core, test tools, Horovod, mpi4py
 	@launch/install_system_packages.sh build || true

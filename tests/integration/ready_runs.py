@@ -50,6 +50,13 @@ def ready_run(folder: Path, class_names: list[str], **sections: dict[str, Any]) 
     return run
 
 
+def run_on(pictures: Path, folder: Path) -> Path:
+    """A ready run whose data are train/ and validation/ of `pictures`."""
+    splits = ("train", "validation")
+    data = {split: {"kind": "folder", "path": str(pictures / split)} for split in splits}
+    return ready_run(folder, sorted(path.name for path in (pictures / "train").iterdir()), data=data)
+
+
 def noise_folders(folder: Path) -> Path:
     """train/ and validation/, each with four JPEG files in each of five classes: noise of five strengths."""
     chance = np.random.default_rng(1)

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from ready_runs import noise_folders, random_weights, ready_run
+from ready_runs import noise_folders, random_weights, ready_run, run_on
 
 from distxcept.cli.main import main
 from distxcept.export import exporting
@@ -24,12 +24,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run_folder(pictures, tmp_path_factory) -> Path:
-    names = sorted(path.name for path in (pictures / "validation").iterdir())
-    data = {
-        "train": {"kind": "folder", "path": str(pictures / "train")},
-        "validation": {"kind": "folder", "path": str(pictures / "validation")},
-    }
-    return ready_run(tmp_path_factory.mktemp("runs"), names, data=data)
+    return run_on(pictures, tmp_path_factory.mktemp("runs"))
 
 
 def exported(capsys, run_folder: Path, *arguments: str) -> dict:

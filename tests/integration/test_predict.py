@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from launchers import RANK_ENVIRON
 from PIL import Image
-from ready_runs import noise_folders, ready_run
+from ready_runs import noise_folders, run_on
 
 from distxcept.cli.main import main
 
@@ -25,12 +25,7 @@ def flowers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run_folder(flowers, tmp_path_factory) -> Path:
-    names = sorted(path.name for path in (flowers / "validation").iterdir())
-    data = {
-        "train": {"kind": "folder", "path": str(flowers / "train")},
-        "validation": {"kind": "folder", "path": str(flowers / "validation")},
-    }
-    return ready_run(tmp_path_factory.mktemp("runs"), names, data=data)
+    return run_on(flowers, tmp_path_factory.mktemp("runs"))
 
 
 def predicted(capsys, *arguments: str) -> tuple[int, str, str]:

@@ -84,13 +84,17 @@ def whole_number(text: str) -> int:
 
 
 def seconds_number(text: str) -> float:
+    return number_from_zero(text, below=1e6, what="number of seconds")
+
+
+def number_from_zero(text: str, *, below: float, what: str) -> float:
     try:
-        seconds = float(text)
+        value = float(text)
     except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 1e6:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of seconds")
-    return seconds
+        value = -1.0
+    if not 0 <= value < below:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no {what}")
+    return value
 
 
 def update_stretch(text: str) -> tuple[int, int]:

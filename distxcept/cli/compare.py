@@ -4,6 +4,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from distxcept.cli.arguments import number_from_zero
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -41,13 +43,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _tolerance(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no tolerance: a number from 0 on")
-    return value
+    return number_from_zero(text, below=1e9, what="tolerance: a number from 0 on")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -29,35 +29,12 @@ def keras_xception(setting: Setting) -> Any:
             classes=setting.classes,
             classifier_activation=None,
         )
+    from distxcept.export.keras_model import keras_features
     from distxcept.model.layout import Layout
 
-    layout = Layout(classes=setting.classes, width=setting.width)
-    inputs = x = keras.Input((setting.image_size, setting.image_size, 3))
-    for block in layout.blocks:
-        y = x
-        for convolution in block.convolutions:
-            y = _keras_convolution(convolution, y)
-        y = keras.layers.MaxPooling2D(3, 2, padding="same")(y) if block.pool else y
-        beside = _keras_convolution(block.shortcut, x) if block.shortcut else x if block.add_input else None
-        x = y if beside is None else keras.layers.add([y, beside])
-    x = keras.layers.GlobalAveragePooling2D()(x)
-    return keras.Model(inputs, keras.layers.Dense(setting.classes)(x))
-
-
-def _keras_convolution(convolution: Any, x: Any) -> Any:
-    import keras
-
-    x = keras.layers.ReLU()(x) if convolution.relu_before else x
-    kind = keras.layers.SeparableConv2D if convolution.separable else keras.layers.Conv2D
-    x = kind(
-        convolution.outputs,
-        convolution.size,
-        strides=convolution.stride,
-        padding=convolution.padding.lower(),
-        use_bias=False,
-    )(x)
-    x = keras.layers.BatchNormalization()(x)
-    return keras.layers.ReLU()(x) if convolution.relu_after else x
+    images = keras.Input((setting.image_size, setting.image_size, 3))
+    features = keras_features(Layout(classes=setting.classes, width=setting.width), images)
+    return keras.Model(images, keras.layers.Dense(setting.classes)(features))
 
 
 def images_and_labels(setting: Setting) -> tuple[Any, Any]:

@@ -18,13 +18,18 @@ from distxcept.model.layout import HEAD, Block, Convolution, Layout
 def build_keras_model(layout: Layout, image_size: int, weights: Mapping[str, np.ndarray]) -> keras.Model:
     images = keras.Input((image_size, image_size, 3), name="images", dtype="float32")
     x = layers.Rescaling(1.0 / 127.5, offset=-1.0, name="normalize")(images)
-    for block in layout.blocks:
-        x = _block(block, x)
-    x = layers.GlobalAveragePooling2D(name="avg_pool")(x)
+    x = keras_features(layout, x)
     outputs = layers.Dense(layout.classes, activation="softmax", name=HEAD)(x)
     model = keras.Model(images, outputs, name="xception")
     put_weights(model, layout, weights)
     return model
+
+
+def keras_features(layout: Layout, x: Any) -> Any:
+    """Everything between the normalised images and the last layer."""
+    for block in layout.blocks:
+        x = _block(block, x)
+    return layers.GlobalAveragePooling2D(name="avg_pool")(x)
 
 
 def put_weights(model: keras.Model, layout: Layout, weights: Mapping[str, np.ndarray]) -> None:

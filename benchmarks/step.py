@@ -120,7 +120,8 @@ def verdicts(results: dict[str, Result], image_size: int) -> list[str]:
 
 
 def parse_sizes(text: str) -> list[tuple[int, int]]:
-    return [tuple(map(int, one.split("x"))) for one in text.split(",")]  # type: ignore[misc]
+    pairs = (one.split("x") for one in text.split(","))
+    return [(int(image_size), int(batch)) for image_size, batch in pairs]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

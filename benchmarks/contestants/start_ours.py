@@ -45,7 +45,7 @@ def main() -> None:
         )
         file.flush()
         prepare_environment(load_config(file.name, overrides))
-        import tensorflow  # noqa: F401
+        import tensorflow  # noqa: F401 - its import is what is timed here
 
         from distxcept import engines
         from distxcept.training import build, update

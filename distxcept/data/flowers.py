@@ -69,14 +69,16 @@ class _Canvas:
 
 
 def _shade(color: Color, factor: float) -> Color:
-    return tuple(max(0, min(255, round(channel * factor))) for channel in color)  # type: ignore[return-value]
+    red, green, blue = (max(0, min(255, round(channel * factor))) for channel in color)
+    return red, green, blue
 
 
 def _hue(random: Random, hue: float, spread: float, saturation: Point, value: Point) -> Color:
     rgb = colorsys.hsv_to_rgb(
         (hue + random.uniform(-spread, spread)) % 1, random.uniform(*saturation), random.uniform(*value)
     )
-    return tuple(round(255 * channel) for channel in rgb)  # type: ignore[return-value]
+    red, green, blue = (round(255 * channel) for channel in rgb)
+    return red, green, blue
 
 
 def _petal_color(random: Random) -> Color:
@@ -186,8 +188,9 @@ def draw_flower(kind: str, random: Random) -> Image.Image:
 
 def _background(random: Random, width: int, height: int) -> Image.Image:
     """Grass, earth or sky out of focus, with leaves and specks that may look like parts of flowers."""
-    base = [float(random.choice([0.3, 0.09, 0.55])), 0.06, (0.15, 0.6), (0.3, 0.85)]
-    coarse = np.array([[_hue(random, *base) for _ in range(4)] for _ in range(3)], np.uint8)  # type: ignore[arg-type]
+    hue = float(random.choice([0.3, 0.09, 0.55]))
+    spots = [[_hue(random, hue, 0.06, (0.15, 0.6), (0.3, 0.85)) for _ in range(4)] for _ in range(3)]
+    coarse = np.array(spots, np.uint8)
     image = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
     canvas = _Canvas(image, (0, 0), 1.0, 0.0)
     for _ in range(int(random.integers(3, 12))):

@@ -1,6 +1,6 @@
 """The driver and each card, as NVML tells them."""
 
-from distxcept.doctor.finding import Finding, gib
+from distxcept.doctor.finding import Finding, Status, gib
 from distxcept.memory.nvml import Driver, GpuState, NvmlUnavailable
 
 AREA = "gpu"
@@ -94,11 +94,11 @@ def _memory_held_by_others(gpu: GpuState) -> list[Finding]:
         "; ".join(holders)
         or "NVML shows no process (one in another container, or one that left a zombie behind)"
     )
-    status = "problem" if total - used < total * NEARLY_FULL_FREE_FRACTION else "warning"
+    status: Status = "problem" if total - used < total * NEARLY_FULL_FREE_FRACTION else "warning"
     return [
         Finding(
             AREA,
-            status,  # type: ignore[arg-type]
+            status,
             f"GPU {gpu.index}: {gib(used)} of {gib(total)} are in use: {who}",
             "end that process or wait for it; or choose another card with CUDA_VISIBLE_DEVICES",
             {

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distxcept.doctor.finding import Finding
+from distxcept.doctor.finding import Finding, Status
 from distxcept.memory.nvml import Driver, GpuState, NvmlUnavailable
 
 AREA = "gpu"
@@ -166,9 +166,9 @@ def check_training_device(
     data = {"device": "cpu"}
     if not build.get("is_cuda_build"):
         text = "training runs on the CPU: this TensorFlow was built without CUDA"
-        status = "problem" if cards else "warning"
+        status: Status = "problem" if cards else "warning"
         remedy = "pip uninstall tensorflow-cpu; " + INSTALL_CUDA if cards else None
-        return [Finding(AREA, status, text, remedy, data)]  # type: ignore[arg-type]
+        return [Finding(AREA, status, text, remedy, data)]
     cause = next((one for one in possible_causes if one.status == "problem"), None)
     if cause is not None:
         text = f"training runs on the CPU, because: {cause.text}"

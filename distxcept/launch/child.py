@@ -137,7 +137,7 @@ class Child:
 
     def _close(self, key: selectors.SelectorKey) -> None:
         self._selector.unregister(key.fileobj)
-        key.fileobj.close()  # type: ignore[union-attr]
+        key.fileobj.close()  # type: ignore[union-attr]  # registered are pipes, never bare numbers
         if key.data.rest and self._clean is not None:
             self._show(key.data, self._clean(key.data.rest))
 

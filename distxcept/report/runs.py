@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 
 from distxcept.cluster.status import RankStatus, read_statuses, root_cause
-from distxcept.config.base import larger_is_better
+from distxcept.config.base import Metric, larger_is_better
 from distxcept.config.yaml_text import YamlProblem, parse_yaml
 from distxcept.errors import ConfigError
 
@@ -107,7 +107,7 @@ class Run:
         judged = [entry for entry in self.validation if isinstance(entry.get(field), int | float)]
         if not judged:
             return None
-        choose = max if larger_is_better(metric) else min  # type: ignore[arg-type]
+        choose = max if larger_is_better(cast(Metric, metric)) else min
         return choose(judged, key=lambda entry: entry[field])
 
     @property

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import cast
 
 from distxcept.batching import BatchPlan
 from distxcept.config.schema import Config
@@ -19,6 +20,7 @@ from distxcept.data.peek import Glimpse
 from distxcept.engines import Engine
 from distxcept.errors import DoesNotFitError
 from distxcept.memory.budget import fullest_card_budget, host_budget, others_on_cards
+from distxcept.memory.estimate import EngineName
 from distxcept.memory.measuring import kind_of, measure, nothing_fits, trial_request
 from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.memory.planning import Proposal, make_plan
@@ -115,7 +117,7 @@ def propose(config: Config, engine: Engine, plan: BatchPlan, classes: int) -> Pr
         budget,
         Glimpse(plan.samples, classes),
         replicas=plan.replicas,
-        engine=engine.name,  # type: ignore[arg-type]
+        engine=cast(EngineName, engine.name),
         threads=config.engine.threads or usable_cores(),
     )
 

@@ -6,6 +6,6 @@ from pathlib import Path
 # Python put this folder first on the path; its modules are imported by their full names instead.
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from launch.horovod_build.cli import main  # noqa: E402
+from launch.horovod_build.cli import main  # noqa: E402 - after the path is set
 
 sys.exit(main())

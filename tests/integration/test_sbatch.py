@@ -47,7 +47,8 @@ class Jobs:
         path = self.folder / "runs" / run / "updates.txt"
         if not path.exists():
             return []
-        return [tuple(map(int, line.split())) for line in path.read_text().splitlines()]  # type: ignore[misc]
+        lines = (line.split() for line in path.read_text().splitlines())
+        return [(int(update), int(restarts), int(ranks)) for update, restarts, ranks in lines]
 
     def wait_for_update(self, number: int) -> None:
         self.slurm.wait(

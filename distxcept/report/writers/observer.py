@@ -67,9 +67,13 @@ class Written(Observer):
             ("most wrong", samples_png(found["worst"], found["classes"]), "called · what it is"),
             ("most surely right", samples_png(found["best"], found["classes"]), "called"),
         ]
-        for name, png, caption in pictures:
-            if png is not None:
-                self._each(lambda writer, n=name, p=png, c=caption: writer.image(n, step, p, c))  # type: ignore[misc]
+        shown = [(name, png, caption) for name, png, caption in pictures if png is not None]
+
+        def show(writer: Writer) -> None:
+            for name, png, caption in shown:
+                writer.image(name, step, png, caption)
+
+        self._each(show)
 
     def happened(self, kind: str, message: str, **details: Any) -> None:
         if kind != "saved":

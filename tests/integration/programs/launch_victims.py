@@ -25,5 +25,10 @@ program = Victims(run_folder=Path(folder), config="", overrides=tuple(steps))
 where = {"hosts": ranks} if ":" in ranks else {"ranks": int(ranks)}
 chosen = choose_ranks(Wishes(via=via, **where), program, os.environ)
 policy = Policy(max_restarts=int(restarts), first_pause_seconds=0.01)
-say = lambda message: print(f"supervisor: {message}", file=sys.stderr, flush=True)  # noqa: E731
+
+
+def say(message: str) -> None:
+    print(f"supervisor: {message}", file=sys.stderr, flush=True)
+
+
 sys.exit(Supervisor(Path(folder), chosen, policy, say).run())

@@ -29,5 +29,10 @@ class AnyProgram:
 folder, restarts, grace, *command = sys.argv[1:]
 make_folders(Path(folder))
 policy = Policy(max_restarts=int(restarts), grace_seconds=float(grace), first_pause_seconds=0.01)
-say = lambda message: print(f"supervisor: {message}", file=sys.stderr, flush=True)  # noqa: E731
+
+
+def say(message: str) -> None:
+    print(f"supervisor: {message}", file=sys.stderr, flush=True)
+
+
 sys.exit(Supervisor(Path(folder), AnyProgram(command), policy, say).run())

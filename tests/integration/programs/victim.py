@@ -50,8 +50,7 @@ elif step in ("bad_alloc", "stubborn"):
     os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n")
     os.abort()
 elif step in ("listens", "deaf"):
-    saves = lambda *_: os._exit(75)  # noqa: E731
-    signal.signal(signal.SIGUSR1, saves if step == "listens" else signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, (lambda *_: os._exit(75)) if step == "listens" else signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # only SIGUSR1 makes it save
     helper = subprocess.Popen(["sleep", "1000"], start_new_session=True)

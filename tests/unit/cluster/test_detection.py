@@ -5,6 +5,7 @@ The recordings are made by tests/integration/record_environments.py.
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,17 +19,9 @@ def recorded(name: str) -> list[dict[str, str]]:
     return json.loads((ENVIRONMENTS / f"{name}.json").read_text())["tasks"]
 
 
-def place(*numbers: int, launcher: str, wire_up: str | None, **more: object) -> Placement:
+def place(*numbers: int, **more: Any) -> Placement:
     rank, size, local_rank, local_size = numbers
-    return Placement(
-        launcher=launcher,  # type: ignore[arg-type]
-        rank=rank,
-        size=size,
-        local_rank=local_rank,
-        local_size=local_size,
-        wire_up=wire_up,  # type: ignore[arg-type]
-        **more,  # type: ignore[arg-type]
-    )
+    return Placement(rank=rank, size=size, local_rank=local_rank, local_size=local_size, **more)
 
 
 def mpirun(*numbers: int) -> Placement:

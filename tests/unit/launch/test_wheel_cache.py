@@ -3,6 +3,7 @@
 import dataclasses
 import multiprocessing
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from packaging.specifiers import SpecifierSet
@@ -110,9 +111,10 @@ def test_a_half_written_wheel_is_not_taken(headers) -> None:
 
 
 def _second_builder(parts: dict[str, str], pipe) -> None:
-    cli.say = pipe.send  # type: ignore[assignment]
-    cli.build = lambda *_: pipe.send("built again")  # type: ignore[assignment, return-value, func-returns-value]
-    pipe.send(str(cli.find_or_build(CPU, parts)))
+    say = mock.patch.object(cli, "say", pipe.send)
+    build = mock.patch.object(cli, "build", lambda *_: pipe.send("built again"))
+    with say, build:
+        pipe.send(str(cli.find_or_build(CPU, parts)))
 
 
 def test_the_second_of_two_builders_waits_and_takes_the_wheel_of_the_first(tmp_path, headers) -> None:

@@ -56,7 +56,9 @@ def test_healthy(shape, noise):
 
 
 def test_too_few_points():
-    steep = lambda x: 5000 * x  # noqa: E731
+    def steep(x: float) -> float:
+        return 5000 * x
+
     assert find_creep(series(steep, points=MIN_POINTS - 1)) is None
     assert find_creep(series(steep, points=MIN_POINTS)) is not None
 

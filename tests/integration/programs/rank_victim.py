@@ -3,7 +3,8 @@
     0, 3, 6 …   every rank ends with this exit code
     kill:K      rank K is killed while the others wait for each other
     fail:K:3    rank K fails with exit code 3, the others wait
-    listens     every rank waits for SIGUSR1, then saves and ends with 75
+    listens     every rank waits for SIGUSR1, saves, and ends with 75 when all have: a launcher kills the others of a rank
+                that ended
 The last step is repeated. Rank K leaves RUN_FOLDER/attempt-N-rank-K with its pid; the attempt begins when all have.
 """
 
@@ -35,6 +36,8 @@ print(f"out {rank} of {size}", flush=True)
 
 def save(*_: object) -> None:
     (run_folder / f"saved-{rank}").touch()
+    while len(list(run_folder.glob("saved-*"))) < size:
+        time.sleep(0.01)
     os._exit(75)
 
 

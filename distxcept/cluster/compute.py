@@ -22,18 +22,18 @@ NAMES = (
 def compute_environ(config: Config, *, on_gpu: bool) -> dict[str, str]:
     """Pure: what pays for this run. Where the user's environment says otherwise, that wins.
 
-    oneDNN's kernels are the faster ones for Xception on a CPU, and TensorFlow leaves them off on many processors. They stay
-    as TensorFlow has them
+    oneDNN's kernels are the faster ones for Xception on a CPU, and TensorFlow leaves them off on many processors. They
+    are switched off, since TensorFlow has them on by itself on others,
       with memory.limit            a process of theirs that gets no memory dies, where the plain kernels raise an error
       with an ordered reduction    its promise of equal bits has been tested with the plain kernels only
-      on a GPU                     which has other kernels
+    A GPU has other kernels.
     """
-    if config.memory.limit is not None:
-        # oneDNN's own allocator keeps what is freed: a step that did not fit would leave no room for a smaller one.
-        return {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
-    if on_gpu or config.engine.reduction == "ordered":
+    if on_gpu:
         return {}
-    return {ONEDNN: "1"}
+    if config.memory.limit is not None:
+        # For who sets oneDNN on: its own allocator keeps what is freed, and leaves no room for a smaller step.
+        return {ONEDNN: "0", "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
+    return {ONEDNN: "0" if config.engine.reduction == "ordered" else "1"}
 
 
 def runs_on_gpu(config: Config, environ: Mapping[str, str], gpus: int) -> bool:

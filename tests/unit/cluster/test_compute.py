@@ -9,7 +9,7 @@ from distxcept.config.schema import Config
 from distxcept.launch import environment
 from distxcept.memory.nvml import NvmlUnavailable
 
-ON = {"TF_ENABLE_ONEDNN_OPTS": "1"}
+ON, OFF = {"TF_ENABLE_ONEDNN_OPTS": "1"}, {"TF_ENABLE_ONEDNN_OPTS": "0"}
 
 
 def config(**sections) -> Config:
@@ -22,8 +22,9 @@ def config(**sections) -> Config:
     [
         ({}, False, ON),
         ({}, True, {}),
-        ({"memory": {"limit": "2GiB"}}, False, {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}),
-        ({"engine": {"reduction": "ordered"}}, False, {}),
+        ({"memory": {"limit": "2GiB"}}, False, OFF | {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}),
+        ({"memory": {"limit": "2GiB"}}, True, {}),
+        ({"engine": {"reduction": "ordered"}}, False, OFF),
         ({"engine": {"name": "mirrored", "devices": 2}}, False, ON),
         ({"precision": "float64"}, False, ON),
     ],

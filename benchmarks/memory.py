@@ -239,7 +239,7 @@ def _largest_resident() -> int:
 
 
 def render(rows: Sequence[Row]) -> str:
-    """The table of docs/memory.md."""
+    """As a Markdown table."""
     lines = [
         "| px | micro batch | width | optimizer | remat | | measured, MiB | estimated, MiB | error |",
         "|---|---|---|---|---|---|---|---|---|",

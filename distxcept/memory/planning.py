@@ -54,7 +54,7 @@ def make_plan(
             )
     padded = known.samples is None or known.samples % config.batch.global_ != 0
     masked = padded and config.data.remainder == "keep"
-    layout = Layout(classes=classes, width=config.model.width, middle_blocks=config.model.middle_blocks)
+    layout = Layout.of(config.model, classes)
     situation = Situation(layout, budget.device, engine, masked, threads)
 
     def batches_of(config: Config) -> BatchPlan:

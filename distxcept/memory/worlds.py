@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 from distxcept.batching import plan_batches
 from distxcept.memory.candidates import REMAT_COST, STEP_COST_SAMPLES, Candidate
+from distxcept.memory.estimate import NUMBER_BYTES
 from distxcept.memory.links import Network
 from distxcept.memory.planning import Proposal
 from distxcept.memory.scaling import JITTER, WORTH_SAYING, Prediction, Work, predict, ready_parts
+from distxcept.model.freezing import trained_parameters
 
 LARGEST_WORLD = 4096
-BYTES_OF = {"float64": 8, "float32": 4, "mixed_float16": 4, "mixed_bfloat16": 4}
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ def sample_seconds(
 def gradient_bytes(proposal: Proposal) -> int:
     """What crosses the network in an update."""
     config = proposal.config
-    each = 2 if config.engine.compression == "fp16" else BYTES_OF[config.precision]
-    return each * sum(p.elements for p in proposal.layout.parameters if not p.moving)
+    each = 2 if config.engine.compression == "fp16" else NUMBER_BYTES[config.precision][0]
+    return each * sum(p.elements for p in trained_parameters(proposal.layout, config.model.freeze))
 
 
 def scale(

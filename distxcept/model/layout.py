@@ -7,6 +7,9 @@ numbers, carry their block's name here.
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Any, Self
+
+from distxcept.config.schema import ModelSection
 
 MIN_IMAGE_SIZE = 71
 HEAD = "predictions"
@@ -103,6 +106,11 @@ class Layout:
         self.width = width
         self.blocks = _blocks(width, middle_blocks)
         self.features = self.blocks[-1].convolutions[-1].outputs
+
+    @classmethod
+    def of(cls, model: ModelSection, classes: int, **more: Any) -> Self:
+        """As the config has it."""
+        return cls(classes=classes, width=model.width, middle_blocks=model.middle_blocks, **more)
 
     @cached_property
     def parameters(self) -> list[Parameter]:

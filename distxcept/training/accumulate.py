@@ -93,6 +93,17 @@ class Accumulator:
             tf.zeros([3], tf.float64),
         )
 
+    def computed_zeros(self, weights: Mapping[str, tf.Tensor], argument: tf.Tensor) -> Sums:
+        """Zeros that depend on an argument of the traced function.
+
+        A sum of constants over the ranks is worked out once, when TensorFlow optimises the graph, and never asked for
+        again: this rank would fall out of step with the others.
+        """
+        nothing = tf.minimum(tf.abs(argument), 0)
+        return tf.nest.map_structure(
+            lambda tensor: tensor + tf.cast(nothing, tensor.dtype), self.zeros(weights)
+        )
+
     def block(
         self,
         weights: Mapping[str, tf.Tensor],
@@ -113,29 +124,27 @@ class Accumulator:
             return self.micro_step(weights, part, seeds=seeds, scale=scale, fused=fused, remat=remat)
 
         if not steps:
-            # Zeros that depend on an argument: a sum of constants over the ranks is worked out once, when TensorFlow
-            # optimises the graph, and never asked for again; this rank would fall out of step with the others.
-            nothing = tf.minimum(tf.abs(key), 0)
-            return tf.nest.map_structure(
-                lambda tensor: tensor + tf.cast(nothing, tensor.dtype), self.zeros(weights)
-            )
+            return self.computed_zeros(weights, key)
         if len(steps) == 1:
             return micro(batch, 0, steps[0])
         looped = len(steps) - 1 if peel_last or steps[-1] != steps[0] else len(steps)
         size = steps[0]
 
+        alike = steps.count(size)
+
         def body(k: tf.Tensor, part: Batch, sums: Sums) -> tuple[tf.Tensor, Batch, Sums]:
-            following = batch.take(tf.minimum(k + 1, looped - 1) * size, size)
+            following = batch.take(tf.minimum(k + 1, alike - 1) * size, size)
             return k + 1, following, add(sums, micro(part, k * size, size))
 
         start = (tf.constant(0), batch.take(tf.constant(0), size), self.zeros(weights))
-        sums = tf.while_loop(lambda k, *_: k < looped, body, start, parallel_iterations=1)[2]
+        _, part, sums = tf.while_loop(lambda k, *_: k < looped, body, start, parallel_iterations=1)
         if looped == len(steps):
             return sums
         # Without this the last step would start while the loop still runs, and memory would hold both.
         with tf.control_dependencies(sums.gradients):
             begun = tf.identity(looped * size)
-            return add(sums, micro(batch.take(begun, steps[-1]), begun, steps[-1]))
+            last = part if alike > looped else batch.take(begun, steps[-1])
+            return add(sums, micro(last, begun, steps[-1]))
 
     def loop(self, step, start: tf.Tensor | int, stop: tf.Tensor | int, sums: Sums) -> Sums:
         """Adds `step(k)` for k in [start, stop), strictly one after the other, so that memory holds one of them."""

@@ -65,12 +65,7 @@ def build_training(
     classes = _classes(config, train)
     plan = build_plan(config, len(train), engine.replicas)
     plan, memory = choose_plan(config, engine, plan, classes, at_most=at_most, notice=notice)
-    model = Xception(
-        classes=classes,
-        width=config.model.width,
-        dropout=config.model.dropout,
-        middle_blocks=config.model.middle_blocks,
-    )
+    model = Xception.of(config.model, classes, dropout=config.model.dropout)
     objective = Objective(classes, config.model.label_smoothing, class_weights(config, train, classes))
     # The other ranks get the chief's values before the first update, so one of them reads, or downloads.
     weights = (

@@ -46,7 +46,7 @@ class InferenceWeights:
 def evaluator_of(trained: Trained, engine: Engine) -> Evaluator:
     """Eager, on every rank."""
     classes = len(trained.class_names)
-    model = Xception(**trained.architecture)
+    model = Xception.of(trained.config.model, len(trained.class_names))
     precision = PRECISIONS[trained.config.precision]
     weights = InferenceWeights(engine, model, trained.snapshot, precision)
     return Evaluator(engine, model, Objective(classes), precision, weights)
@@ -60,11 +60,11 @@ def evaluate_trained(
 ) -> Scores:
     """Eager, on every rank, with the same result on each."""
     config = trained.config
-    size, batch = config.model.image_size, config.batch
+    size = config.model.image_size
     outcomes = evaluator_of(trained, engine).outcomes(
         source,
         image_size=size,
-        batch_per_replica=batch.virtual if batch.micro == "auto" else batch.micro,
+        batch_per_replica=trained.batch,
         on_bad=on_bad,
         **pipeline_options(
             config.data, source, image_size=size, training=False, processes=engine.local_ranks

@@ -12,7 +12,7 @@
 Every decision rests on numbers that are equal on all ranks, so all ranks take it alike.
 """
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,10 @@ class Loop:
         )
         self.signals.defer()
         self.health.updated(self.progress.update)
-        with batches, self.telemetry:
+        with ExitStack() as at_the_end:
+            at_the_end.callback(self._tell_notices)  # after the telemetry's last look
+            at_the_end.enter_context(batches)
+            at_the_end.enter_context(self.telemetry)
             while self.progress.update < total and not self.progress.finished:
                 with self.meter.waiting_for_data():
                     batch = next(batches)
@@ -118,7 +121,6 @@ class Loop:
                         f"stopped on request after update {self.progress.update} of {total}, everything is saved; "
                         "run the same command again to go on"
                     )
-        self._tell_notices()
         self.saver.save_last(self.progress)
         summary = end_facts(self.training, self.progress, self.run_folder)
         self.tell.ended(summary)

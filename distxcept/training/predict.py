@@ -45,7 +45,7 @@ class Predictor:
         """Eager. Traced at the first call."""
         self.trained = trained
         self._precision = PRECISIONS[trained.config.precision]
-        self._model = Xception(**trained.architecture)
+        self._model = Xception.of(trained.config.model, len(trained.class_names))
         self._weights = InferenceWeights(engine, self._model, trained.snapshot, self._precision)
         self._engine = engine
         size = trained.config.model.image_size

@@ -159,4 +159,5 @@ def _seconds_of(work: Any) -> float:
 def _free_gpu_bytes(devices: Sequence[str]) -> int | None:
     """Of the fullest of this rank's cards."""
     cards = read_cards(numbers_of_cards(devices))
-    return min((card.memory_free_bytes or 0 for card in cards), default=None)
+    told = [card.memory_free_bytes for card in cards if card.memory_free_bytes is not None]
+    return min(told, default=None)

@@ -6,7 +6,6 @@ Only numbers and names are read from files; the model is built by code.
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -31,17 +30,13 @@ class Trained:
 
     @cached_property
     def layout(self) -> Layout:
-        return Layout(**self.architecture)
+        return Layout.of(self.config.model, len(self.class_names))
 
     @property
-    def architecture(self) -> dict[str, Any]:
-        """What builds the model, of whatever class: Layout or Xception."""
-        model = self.config.model
-        return {
-            "classes": len(self.class_names),
-            "width": model.width,
-            "middle_blocks": model.middle_blocks,
-        }
+    def batch(self) -> int:
+        """Images at once that the training took too."""
+        batch = self.config.batch
+        return batch.virtual if batch.micro == "auto" else batch.micro
 
     def weights(self) -> dict[str, np.ndarray]:
         """By parameter name; the moving average where the run keeps one."""

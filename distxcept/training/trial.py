@@ -73,12 +73,7 @@ def run_trial(request: Request) -> Trial:
         samples=tried * virtual, global_batch=tried * virtual, virtual_batch=virtual,
         micro_batch=min(at_once, tried) * virtual,
     )  # fmt: skip
-    model = Xception(
-        classes=request.classes,
-        width=config.model.width,
-        dropout=config.model.dropout,
-        middle_blocks=config.model.middle_blocks,
-    )
+    model = Xception.of(config.model, request.classes, dropout=config.model.dropout)
     engine = SingleEngine(device)
     engine.jit = config.engine.jit == "on"
     update = Update(config, engine, model, Objective(request.classes, config.model.label_smoothing))

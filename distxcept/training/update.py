@@ -159,13 +159,11 @@ class Update:
         return self._finish(weights, sums, tf.concat([stop, [0.0]], axis=0), rate, scale)
 
     def _failure(self, zero: tf.Tensor, common, *, lanes) -> tf.Tensor:
-        """Traced, replica context. As `_step`, but with zeros; computed ones, since constants would be folded away."""
+        """Traced, replica context. As `_step`, but with zeros."""
         _, rate, stop = common
         weights = {name: tf.convert_to_tensor(v) for name, v in self.state.weights.items()}
         scale = tf.convert_to_tensor(self.state.loss_scale) * self.gradient_scale
-        zeros = tf.nest.map_structure(
-            lambda tensor: tensor + tf.cast(zero, tensor.dtype), self.accumulator.zeros(weights)
-        )
+        zeros = self.accumulator.computed_zeros(weights, zero)
         sums = zeros if lanes is None else empty_lanes(zeros, lanes // self.engine.replicas)
         return self._finish(weights, sums, tf.concat([stop, [1.0]], axis=0), rate, scale)
 

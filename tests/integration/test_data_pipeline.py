@@ -1,5 +1,7 @@
 """The pipeline on real files: the same bits for every rank, micro batch and thread count, and nothing kills it."""
 
+import time
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -97,6 +99,12 @@ def test_the_next_update_goes_to_the_devices_of_its_replicas(source, monkeypatch
     )
     with reading as batches:
         next(batches)
+        while any(one.tasks_left for one in batches._pending):
+            time.sleep(0.01)
+        with batches._lock:  # whoever read the last sample has asked for the delivery
+            pass
+        batches._delivery.submit(int).result()
+        assert went == ["GPU:0", "GPU:1"] * 2  # the next one; the third is read, but waits on the host
         next(batches)
         assert len(list(batches)) == 1
     assert went == ["GPU:0", "GPU:1"] * 3

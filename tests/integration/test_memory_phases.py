@@ -18,7 +18,7 @@ def test_phases() -> None:
     assert 3 < large["forward"] / small["forward"] < 5
     for phases in (small, large):
         assert phases["backward"] > phases["forward"]
-        assert phases["apply"] < phases["forward"]
+        assert 0 < phases["apply"] < phases["forward"]
         assert phases["text"].startswith("peak memory by phase, each on its own: forward ")
     # Between forward and backward all is held, in a whole update less.
     assert 0.5 * large["backward"] < large["update"] < 1.3 * large["backward"]

@@ -25,6 +25,5 @@ for micro in (8, 32):
     phases = measure_phases(training)
     after = training.update.state.read()
     same = all(np.array_equal(before[name], after[name]) for name in before)
-    parameters = sum(parameter.size for parameter in before.values())
-    found.append({**phases, "same": same, "text": describe_phases(phases), "parameters": parameters})
+    found.append({**phases, "same": same, "text": describe_phases(phases)})
 print(json.dumps(found))

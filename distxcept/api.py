@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 from distxcept.config.load import load_config
 from distxcept.config.schema import Config
 from distxcept.config.yaml_text import dump_yaml
-from distxcept.errors import ConfigError, StopRequested
+from distxcept.errors import ConfigError, DistxceptError, StopRequested
 from distxcept.training.events import Observer as Callback
 
 if TYPE_CHECKING:
     import numpy as np
 
     from distxcept.export.exporting import Exported
+    from distxcept.report.runs import Run as RunFolder
     from distxcept.training.predict import Prediction, Predictor
     from distxcept.training.scores import Scores
     from distxcept.training.trained import Trained
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["Callback", "Run", "Trainer"]
 
 Overrides = Mapping[str, Any]
+
+
+def _as_yaml(value: Any) -> str:
+    """JSON is YAML, but for characters beyond 16 bits that are written as two escapes."""
+    return json.dumps(value, ensure_ascii=False, default=os.fspath)
 
 
 class Trainer:
@@ -50,7 +56,7 @@ class Trainer:
     ):
         self._text = dump_yaml(dict(config)) if isinstance(config, Mapping) else None
         self._file = "run.yaml" if isinstance(config, Mapping) else os.fspath(config)
-        self._overrides = [f"{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]
+        self._overrides = [f"{key}={_as_yaml(value)}" for key, value in (overrides or {}).items()]
         self._callbacks = tuple(callbacks)
         self._flags = ["--quiet"] * quiet + ["--allow-config-change"] * allow_config_change
         self.config: Config = self._with_file(lambda file: load_config(file, self._overrides))
@@ -71,7 +77,7 @@ class Trainer:
             args.callbacks = self._callbacks
             code = args.run(args)
             if code not in (0, StopRequested.exit_code):
-                raise ConfigError(f"the run ended with exit code {code}; see {self.folder / 'logs'}")
+                raise DistxceptError(f"the run ended with exit code {code}; see {self.folder / 'logs'}")
 
         with suppress(StopRequested):
             self._with_file(start)
@@ -119,12 +125,12 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether the run came to its end."""
-        events = self._lines("events.jsonl")
-        return any(event["kind"] == "ended" for event in events[-1:])
+        return self._written is not None and self._written.state() == "done"
 
     def metrics(self, kind: str | None = None) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, ready for a data frame; `kind` is train or validation."""
-        return [line for line in self._lines("metrics.jsonl") if kind in (None, line["kind"])]
+        metrics = self._written.metrics if self._written else []
+        return [entry for entry in metrics if kind in (None, entry.get("kind"))]
 
     def predict(
         self, images: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, top: int = 1
@@ -134,8 +140,7 @@ class Run:
 
         names = [images] if isinstance(images, (str, os.PathLike)) else images
         files = find_files(os.fspath(name) for name in names)
-        top = min(top, len(self.class_names))
-        return list(self._predictor.predict_files(files, batch=self._batch, top=top))
+        return list(self._predictor.predict_files(files, batch=self.trained.batch, top=top))
 
     def probabilities(self, images: "np.ndarray") -> "np.ndarray":
         """[n, classes], of uint8 images [n, size, size, 3] that are cut and scaled already."""
@@ -147,19 +152,13 @@ class Run:
             )
         return self._predictor.probabilities(images)
 
-    def evaluate(self, *, split: str = "validation", data: str | os.PathLike[str] | None = None) -> "Scores":
-        """Of a split of the run's data, or of a folder with one sub-folder per class."""
-        from distxcept.data.sources import open_folder, open_split
+    def evaluate(self, *, split: str | None = None, data: str | os.PathLike[str] | None = None) -> "Scores":
+        """Of a split of the run's data (validation, or train), or of a folder with one sub-folder per class."""
+        from distxcept.data.sources import open_for_scores
         from distxcept.training.inference import evaluate_trained
 
-        names = self.class_names
-        source = (
-            open_split(self.config.data, split, names)
-            if data is None
-            else open_folder(os.fspath(data), names)
-        )
-        if source is None:
-            raise ConfigError("the run has no validation data; give data=FOLDER, or split='train'")
+        folder = None if data is None else os.fspath(data)
+        source = open_for_scores(self.config.data, self.class_names, split=split, folder=folder)
         return evaluate_trained(self.trained, self._engine, source)
 
     def export(
@@ -167,7 +166,7 @@ class Run:
         form: str,
         output: str | os.PathLike[str] | None = None,
         *,
-        quantize: str = "none",
+        quantize: str | None = None,
         data: str | os.PathLike[str] | None = None,
         force: bool = False,
     ) -> "Exported":
@@ -180,9 +179,12 @@ class Run:
         return export(self._predictor, order, path, data=checked, training_data=training_data, force=force)
 
     @property
-    def _batch(self) -> int:
-        batch = self.config.batch
-        return batch.virtual if batch.micro == "auto" else batch.micro
+    def _written(self) -> "RunFolder | None":
+        """What the run has written, as it is now."""
+        from distxcept.report.runs import Run as RunFolder
+
+        folder = self.trained.run_folder
+        return None if folder is None else RunFolder(folder)
 
     @cached_property
     def _engine(self) -> Any:
@@ -199,13 +201,3 @@ class Run:
         from distxcept.training.predict import Predictor
 
         return Predictor(self.trained, self._engine)
-
-    def _lines(self, name: str) -> list[dict[str, Any]]:
-        folder = self.trained.run_folder
-        if folder is None or not (folder / name).exists():
-            return []
-        found = []
-        for line in (folder / name).read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError):  # torn by a kill in the middle of a write
-                found.append(json.loads(line))
-        return found

@@ -16,7 +16,7 @@ examples:
   distxcept compare runs/one runs/two --json --tolerance 1e-9
 
 Every run is compared with the first. Two runs part at the first record of metrics.jsonl where loss, gradient norm,
-accuracy, samples or learning rate differ by more than the tolerance; run.log_every=1 tells the very update.
+accuracy, samples, learning rate or skipped updates differ by more than the tolerance; run.log_every=1 tells the very update.
 The difference of weights is max|a − b| / max|a| of the tensor where it is largest, in the newest snapshots of one update.
 """
 
@@ -93,6 +93,7 @@ def _show(found: dict[str, Any], console: "Console") -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from distxcept.report.comparison import pair_lines
     from distxcept.report.wording import number_text, plain_line
 
     names = [entry["run"] for entry in found["runs"]]
@@ -114,52 +115,3 @@ def _show(found: dict[str, Any], console: "Console") -> None:
     for pair in found["pairs"]:
         for line in pair_lines(pair):
             console.print(Text(plain_line(line)), soft_wrap=True)
-
-
-def pair_lines(pair: dict[str, Any]) -> list[str]:
-    """What there is to say of two runs, in sentences."""
-    one, other = pair["runs"]
-    lines = [f"{one} and {other}:"]
-    parts, differing, count = pair["parts"], pair["first_difference"], pair["records_compared"]
-    if not count:
-        lines.append("  no record of theirs covers the same updates, so where they part cannot be told")
-    elif differing is None:
-        lines.append(
-            f"  the same course, to the last digit, in {count} record{'s' * (count > 1)} that both have"
-        )
-    else:
-        lines.append(f"  {_parting('differ first', differing)}")
-        tolerance = pair["tolerance"]
-        if parts is None:
-            lines.append(f"  they never part by more than {tolerance:g}")
-        elif parts != differing:
-            lines.append(f"  {_parting(f'part by more than {tolerance:g}', parts)}")
-    weights = pair["weights"]
-    if weights is None:
-        lines.append(f"  weights: {pair['weights_not_compared']}")
-        return lines
-    a, b = weights["updates"]
-    when = f"after update {a}" if a == b else f"after update {a} and {b}"
-    if weights["relative"] is None:
-        lines.append(f"  weights {when}: not finite, in {weights['tensor']}")
-    elif weights["relative"] == 0.0:
-        lines.append(f"  weights {when}: the same bits in all {weights['tensors']} tensors")
-    else:
-        lines.append(
-            f"  weights {when}: largest relative difference {weights['relative']:.3g}, in {weights['tensor']}; "
-            f"{weights['equal_tensors']} of {weights['tensors']} tensors are equal"
-        )
-    return lines
-
-
-def _parting(what: str, parting: dict[str, Any]) -> str:
-    a, b = parting["values"]
-    between = f"update {parting['update']}"
-    if parting["update"] - parting["after"] > 1:
-        between = f"updates {parting['after'] + 1} to {parting['update']}"
-    field = parting["field"].replace("_", " ")
-    return f"they {what} in {between}: {field} {_exact(a)} and {_exact(b)}"
-
-
-def _exact(value: Any) -> str:
-    return "nothing" if value is None else repr(value)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from distxcept.cli.arguments import OVERRIDES_HELP
 
 if TYPE_CHECKING:
-    from distxcept.config.schema import Config
-    from distxcept.data.sources import Source
     from distxcept.training.scores import Scores
     from distxcept.training.trained import Trained
 
@@ -60,10 +58,11 @@ def run(args: argparse.Namespace) -> int:
     from distxcept.cli.startup import chatter_aside
 
     with chatter_aside(args.verbose):
+        from distxcept.data.sources import open_for_scores
         from distxcept.engines import create_engine
         from distxcept.training.inference import evaluate_trained
 
-        source = _source(args, trained.config, trained.class_names)
+        source = open_for_scores(trained.config.data, trained.class_names, split=args.split, folder=args.data)
         engine = create_engine(trained.config.engine, placement)
     bad: list[str] = []
     scores = evaluate_trained(
@@ -74,20 +73,6 @@ def run(args: argparse.Namespace) -> int:
     if engine.is_chief:
         _print(args, trained, scores, unreadable=len(source) - scores.samples)
     return 0
-
-
-def _source(args: argparse.Namespace, config: "Config", class_names: tuple[str, ...]) -> "Source":
-    from distxcept.data.sources import open_folder, open_split
-    from distxcept.errors import ConfigError
-
-    if args.data is not None:
-        if args.split is not None:
-            raise ConfigError("--data and --split name two different sets of images; give one of them")
-        return open_folder(args.data, class_names)
-    source = open_split(config.data, args.split or "validation", class_names)
-    if source is None:
-        raise ConfigError("the run has no validation data; name some: --data FOLDER, or take --split train")
-    return source
 
 
 def _print(args: argparse.Namespace, trained: "Trained", scores: "Scores", *, unreadable: int) -> None:

@@ -53,12 +53,9 @@ def run(args: argparse.Namespace) -> int:
     import os
 
     from distxcept.cluster import detect
-    from distxcept.errors import ConfigError
     from distxcept.launch.environment import prepare_environment
     from distxcept.training.trained import find_trained
 
-    if args.quantize is not None and args.format != "tflite":
-        raise ConfigError(f"--quantize is for --format tflite, not {args.format}")
     trained = find_trained(args.snapshot, config_file=args.config)
     placement = detect(os.environ)
     prepare_environment(trained.config, verbose=args.verbose)
@@ -73,8 +70,7 @@ def run(args: argparse.Namespace) -> int:
             if not args.quiet:
                 aside.tell(message)
 
-        quantize = args.quantize or ("float16" if args.format == "tflite" else "none")
-        order = Order(args.format, quantize, args.images)
+        order = Order(args.format, args.quantize, args.images)
         data, training_data = export_data(trained, order, args.data, notice)
         predictor = Predictor(trained, one_device(trained.config.engine, placement))
         path = export_path(trained, order, args.output)

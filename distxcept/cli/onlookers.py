@@ -1,6 +1,6 @@
 """Everybody who looks at a training and writes down what they see: files, terminal, report, writers, profiler.
 
-None of them can end the training: what fails is told once and left out.
+None of them but the callbacks of the Python interface can end the training: what fails is told once and left out.
 """
 
 import argparse
@@ -49,7 +49,7 @@ class Onlookers:
             Profile(args.profile, run_folder / "tensorboard", self._tell) if args.profile else None
         )
         profile: list[Observer] = [self._profile] if self._profile else []
-        # The terminal comes last: what it says at the end, the others have written.
+        # Of ours the terminal comes last: what it says at the end, the others have written.
         self.observer = Observers(
             [
                 RunFiles(run_folder, self._warn),
@@ -85,15 +85,10 @@ class Onlookers:
 
 
 def next_commands(run_folder: Path) -> list[str]:
-    """What one wants to do with a trained model, as far as this version can."""
-    from distxcept.cli.main import COMMANDS
-
+    """What one wants to do with a trained model."""
     run = shlex.quote(str(run_folder))
-    wanted = {
-        "predict": f"distxcept predict {run} PHOTO.jpg",
-        "evaluate": f"distxcept evaluate {run}",
-        "export": f"distxcept export {run} --format savedmodel",
-        "compare": f"distxcept compare {run} OTHER_RUN",
-        "runs": f"distxcept runs {shlex.quote(str(run_folder.parent))}",
-    }
-    return [command for name, command in wanted.items() if name in COMMANDS][:3]
+    return [
+        f"distxcept predict {run} PHOTO.jpg",
+        f"distxcept evaluate {run}",
+        f"distxcept export {run} --format savedmodel",
+    ]

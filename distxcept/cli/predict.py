@@ -72,8 +72,7 @@ def run(args: argparse.Namespace) -> int:
         predictor = Predictor(trained, one_device(trained.config.engine, placement))
     for reason in trained.passed_over if not args.quiet else ():
         print(f"not used: {reason}", file=sys.stderr)
-    batch = trained.config.batch
-    batch_size = args.batch or (batch.virtual if batch.micro == "auto" else batch.micro)
+    batch_size = args.batch or trained.batch
     top = min(args.top, len(trained.class_names))
     watch = _Watch()
     predictions = watch.passing(predictor.predict_files(find_files(_names(args)), batch=batch_size, top=top))

@@ -35,6 +35,7 @@ from distxcept.export.comparing import (
 from distxcept.training.predict import Predictor
 from distxcept.training.trained import Trained
 
+QUANTIZATIONS = ("none", "float16", "int8")
 CALIBRATION_IMAGES = 200
 MADE_UP_IMAGES = 8
 BATCH = 16
@@ -59,17 +60,30 @@ class Order:
     """What is wanted."""
 
     form: str
-    quantize: str = "none"
-    """For TFLite: none, float16, int8."""
+    quantize: str | None = None
+    """For TFLite: none, float16, int8; None is float16 there."""
     images: int = 500
     """At most so many are taken for the comparison."""
 
+    def __post_init__(self) -> None:
+        if self.form not in FORMATS:
+            raise ConfigError(f"there is no format {self.form!r}; there are {', '.join(FORMATS)}")
+        if self.quantize is not None and self.form != "tflite":
+            raise ConfigError(f"quantize is for tflite, not for {self.form}")
+        if self.quantize not in (None, *QUANTIZATIONS):
+            raise ConfigError(f"there is no quantize {self.quantize!r}; there are {', '.join(QUANTIZATIONS)}")
+
+    @property
+    def quantized(self) -> str:
+        """none, float16 or int8."""
+        return self.quantize or ("float16" if self.form == "tflite" else "none")
+
     @property
     def arithmetic(self) -> str:
-        return "float32" if self.quantize == "none" else self.quantize
+        return "float32" if self.quantized == "none" else self.quantized
 
     def file_name(self) -> str:
-        quantized = "" if self.quantize == "none" else f"-{self.quantize}"
+        quantized = "" if self.quantized == "none" else f"-{self.quantized}"
         return {"keras": "model.keras", "savedmodel": "saved_model", "onnx": "model.onnx"}.get(
             self.form, f"model{quantized}.tflite"
         )
@@ -123,8 +137,6 @@ def export(
 
 def _check_target(order: Order, path: Path, force: bool) -> None:
     """Nothing is replaced unasked, and a folder only if it is a SavedModel: it may be somebody's home."""
-    if order.form not in FORMATS:
-        raise ConfigError(f"there is no format {order.form!r}; there are {', '.join(FORMATS)}")
     if order.form == "keras" and path.suffix != ".keras":
         raise ConfigError(f"{path}: the name of a Keras file has to end in .keras")
     if path.exists() and not force:
@@ -150,17 +162,18 @@ def export_data(
 ) -> tuple[Source | None, Source | None]:
     """What to compare on, and what int8 takes its ranges from. The data of a run may be gone: then less is checked."""
     names = trained.class_names
-    if folder is not None:
-        return open_folder(folder, names), None
-    sources: list[Source | None] = []
-    for split in ("validation", "train"):
+
+    def opened(split: str) -> Source | None:
         try:
-            sources.append(open_split(trained.config.data, split, names))
+            return open_split(trained.config.data, split, names)
         except (DistxceptError, OSError) as error:
             notice(f"no {split} data to check with: {error}")
-            sources.append(None)
-    validation, train = sources
-    return validation or train, train if order.quantize == "int8" else None
+            return None
+
+    check = opened("validation") if folder is None else open_folder(folder, names)
+    # Training data may be large, and is opened only where it is needed.
+    train = opened("train") if check is None or order.quantized == "int8" else None
+    return check or train, train if order.quantized == "int8" else None
 
 
 def _check_images(trained: Trained, order: Order, data: Source | None) -> CheckImages:
@@ -177,8 +190,8 @@ def _in_batches(model: Model, images: Pixels) -> np.ndarray:
 
 
 def _card(trained: Trained, order: Order, **details: Any) -> str:
-    inputs = INPUTS["int8" if order.quantize == "int8" else order.form]
-    return card_text(make_card(trained, order.form, inputs, quantization=order.quantize, **details))
+    inputs = INPUTS["int8" if order.quantized == "int8" else order.form]
+    return card_text(make_card(trained, order.form, inputs, quantization=order.quantized, **details))
 
 
 def _written(path: Path, text: str) -> Path:
@@ -217,7 +230,7 @@ def _saved_model(predictor: Predictor, order: Order, path: Path, calibration: So
     from distxcept.model.xception import Xception
 
     trained = predictor.trained
-    model = Xception(**trained.architecture)
+    model = Xception.of(trained.config.model, len(trained.class_names))
     served = Served(model, trained.weights(), trained.class_names, trained.config.model.image_size)
     write_saved_model(served, path, _card(trained, order), labels_text(trained))
 
@@ -245,11 +258,11 @@ def _tflite(predictor: Predictor, order: Order, path: Path, calibration: Source 
 
     trained, representative = predictor.trained, None
     size = trained.config.model.image_size
-    if order.quantize == "int8" and calibration is not None:
+    if order.quantized == "int8" and calibration is not None:
         max_pixels = trained.config.data.max_pixels
         representative = read_squares(calibration, CALIBRATION_IMAGES, size, max_pixels).images
-    model = Xception(**trained.architecture)
-    write_tflite(model, trained.weights(), size, path, order.quantize, representative)
+    model = Xception.of(trained.config.model, len(trained.class_names))
+    write_tflite(model, trained.weights(), size, path, order.quantized, representative)
     embed(path, {CARD: _card(trained, order), LABELS: labels_text(trained)})
     return lambda: TfliteModel(path).probabilities
 

@@ -16,8 +16,6 @@ from distxcept.errors import ConfigError
 from distxcept.model.batchnorm import normalize_by_moving
 from distxcept.model.xception import Xception
 
-QUANTIZATIONS = ("none", "float16", "int8")
-
 
 def write_tflite(
     model: Xception,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distxcept.checkpoint.snapshot import SnapshotError, open_snapshot
+from distxcept.checkpoint.snapshot import SnapshotError
 from distxcept.checkpoint.store import Store
 from distxcept.report.runs import Entry, Run, flatten
 
@@ -117,16 +117,12 @@ def differs(a: Any, b: Any, tolerance: float) -> bool:
 
 def weight_difference(a: Run, b: Run) -> WeightDifference | str:
     """Of the newest update that both have a whole snapshot of, else of the newest of each; or why there is none."""
-    stores = Store(a.folder), Store(b.folder)
-    shared = sorted(set(stores[0].updates()) & set(stores[1].updates()), reverse=True)
+    of_a, of_b = ({one.update: one for one in Store(run.folder).whole([])} for run in (a, b))
+    if not of_a or not of_b:
+        return "one of them has no whole snapshot"
+    shared = of_a.keys() & of_b.keys()
+    pair = of_a[max(shared or of_a)], of_b[max(shared or of_b)]
     try:
-        if shared:
-            pair = [open_snapshot(store.path(shared[0])) for store in stores]
-        else:
-            choices = [store.choose() for store in stores]
-            if any(choice.snapshot is None for choice in choices):
-                return "one of them has no whole snapshot"
-            pair = [choice.snapshot for choice in choices if choice.snapshot is not None]
         ours, theirs = (snapshot.tensors() for snapshot in pair)
     except SnapshotError as error:
         return str(error)
@@ -188,3 +184,52 @@ def compare(runs: list[Run], *, tolerance: float, weights: bool = True) -> dict[
         "config": config_differences([run.config for run in runs]),
         "pairs": pairs,
     }
+
+
+def pair_lines(pair: dict[str, Any]) -> list[str]:
+    """What there is to say of two runs, in sentences."""
+    one, other = pair["runs"]
+    lines = [f"{one} and {other}:"]
+    parts, differing, count = pair["parts"], pair["first_difference"], pair["records_compared"]
+    if not count:
+        lines.append("  no record of theirs covers the same updates, so where they part cannot be told")
+    elif differing is None:
+        lines.append(
+            f"  the same course, to the last digit, in {count} record{'s' * (count > 1)} that both have"
+        )
+    else:
+        lines.append(f"  {_parting('differ first', differing)}")
+        tolerance = pair["tolerance"]
+        if parts is None:
+            lines.append(f"  they never part by more than {tolerance:g}")
+        elif parts != differing:
+            lines.append(f"  {_parting(f'part by more than {tolerance:g}', parts)}")
+    weights = pair["weights"]
+    if weights is None:
+        lines.append(f"  weights: {pair['weights_not_compared']}")
+        return lines
+    a, b = weights["updates"]
+    when = f"after update {a}" if a == b else f"after update {a} and {b}"
+    if weights["relative"] is None:
+        lines.append(f"  weights {when}: not finite, in {weights['tensor']}")
+    elif weights["relative"] == 0.0:
+        lines.append(f"  weights {when}: the same bits in all {weights['tensors']} tensors")
+    else:
+        lines.append(
+            f"  weights {when}: largest relative difference {weights['relative']:.3g}, in {weights['tensor']}; "
+            f"{weights['equal_tensors']} of {weights['tensors']} tensors are equal"
+        )
+    return lines
+
+
+def _parting(what: str, parting: dict[str, Any]) -> str:
+    a, b = parting["values"]
+    between = f"update {parting['update']}"
+    if parting["update"] - parting["after"] > 1:
+        between = f"updates {parting['after'] + 1} to {parting['update']}"
+    field = parting["field"].replace("_", " ")
+    return f"they {what} in {between}: {field} {_exact(a)} and {_exact(b)}"
+
+
+def _exact(value: Any) -> str:
+    return "nothing" if value is None else repr(value)

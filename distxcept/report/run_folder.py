@@ -98,7 +98,10 @@ class RunFiles(Observer):
         self._append("events.jsonl", {"kind": "started", "time": time.time(), **start})
 
     def planned(self, plan: BatchPlan, *, remat: bool) -> None:
-        _write_plan(self._folder, plan, remat)
+        try:
+            _write_plan(self._folder, plan, remat)
+        except OSError as error:
+            self._warn(f"warning: plan.json still has the plan of before ({error})")
 
     def trained(self, record: TrainRecord) -> None:
         self._append("metrics.jsonl", {"kind": "train", **asdict(record)})

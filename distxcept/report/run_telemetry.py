@@ -33,11 +33,7 @@ def telemetry_of(training: Training, run_folder: Path) -> Telemetry:
         plan,
         training.remat,
         Situation(
-            layout=Layout(
-                classes=len(training.train.class_names) if classes == "auto" else classes,
-                width=config.model.width,
-                middle_blocks=config.model.middle_blocks,
-            ),
+            layout=Layout.of(config.model, len(training.train.class_names) if classes == "auto" else classes),
             device="gpu" if gpus else "cpu",
             engine=cast(EngineName, engine.name),
             masked=bool(plan.samples % plan.global_batch) and config.data.remainder == "keep",

@@ -174,7 +174,7 @@ def open_run(name: str) -> Run:
             return Run(folder)
     if Path(name).expanduser().is_dir():
         raise ConfigError(
-            f"{name} is no run folder: it has neither config.yaml nor metrics.jsonl; see distxcept runs"
+            f"{name} is no run folder: it lacks config.yaml, or what a run writes beside it; see distxcept runs"
         )
     raise ConfigError(f"there is no run {name}; `distxcept runs` lists those that there are")
 

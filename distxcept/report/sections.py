@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from distxcept.report.comparison import results
+from distxcept.report.comparison import pair_lines, results
 from distxcept.report.curves import Spec
 from distxcept.report.prediction_sections import predictions
 from distxcept.report.runs import Entry, Run, flatten
@@ -157,24 +157,11 @@ def comparison(names: Sequence[str], found: dict[str, Any]) -> str:
     parts = ["<h1>Comparison</h1>", table(("", *names), rows)]
     parts.append("<h2>Configs</h2>")
     parts.append(table(("key", *names), settings) if settings else "<p>They are the same.</p>")
-    apart = []
+    parts.append("<h2>Apart</h2>")
     for pair in found["pairs"]:
-        parting, weights = pair["parts"], pair["weights"]
-        apart.append(
-            (
-                " and ".join(pair["runs"]),
-                "never"
-                if parting is None
-                else f"update {parting['update']} ({parting['field'].replace('_', ' ')})",
-                pair["weights_not_compared"] or f"{number_text(weights['relative'])} in {weights['tensor']}",
-            )
-        )
-    head = (
-        "runs",
-        f"part by more than {found['pairs'][0]['tolerance']:g} at",
-        "largest relative difference of weights",
-    )
-    return "".join([*parts, "<h2>Apart</h2>", table(head, apart)])
+        head, *lines = pair_lines(pair)
+        parts.append(f"<p>{escape(head)}<br>{'<br>'.join(escape(line.strip()) for line in lines)}</p>")
+    return "".join(parts)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

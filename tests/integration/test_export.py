@@ -11,8 +11,10 @@ import tensorflow as tf
 from ready_runs import noise_folders, random_weights, ready_run, run_on
 
 from distxcept.cli.main import main
+from distxcept.data.sources import open_folder
 from distxcept.export import exporting
 from distxcept.export.card import read_embedded
+from distxcept.export.comparing import read_squares
 from distxcept.model.layout import Layout
 from distxcept.model.weights import load_weights
 
@@ -40,7 +42,15 @@ def answers(capsys, run_folder: Path, files: list[Path]) -> list[list[float]]:
     return [[row[name] for name in sorted(row)] for row in rows]
 
 
-def test_keras(capsys, run_folder):
+@pytest.fixture(scope="module")
+def squares(pictures) -> tuple[list[Path], np.ndarray]:
+    """Files, and their pixels as the model gets them."""
+    source = open_folder(str(pictures / "validation"))
+    files = [Path(source.name(index)) for index in range(len(source))]
+    return files, read_squares(source, len(files), 71, 10**9).images
+
+
+def test_keras(capsys, run_folder, squares):
     result = exported(capsys, run_folder, "--format", "keras")
     path = Path(result["path"])
     assert path == run_folder / "export" / "model.keras"
@@ -49,6 +59,9 @@ def test_keras(capsys, run_folder):
     assert result["accuracy_before"] == result["accuracy_after"]
     model = keras.models.load_model(path)
     assert model.input_shape == (None, 71, 71, 3)
+    files, pixels = squares
+    given = model.predict_on_batch(pixels.astype(np.float32))
+    assert np.max(np.abs(given - answers(capsys, run_folder, files))) < 1e-4
     assert sum(int(np.prod(w.shape)) for w in model.weights) == sum(
         p.elements for p in Layout(classes=5, width=0.0625, middle_blocks=1).parameters
     )
@@ -80,7 +93,7 @@ def test_saved_model_answers_for_the_bytes_of_files(capsys, run_folder, pictures
 
 
 @pytest.mark.parametrize(("quantize", "limit"), [("float16", 0.01), ("int8", 0.2)])
-def test_tflite(capsys, run_folder, quantize, limit):
+def test_tflite(capsys, run_folder, squares, quantize, limit):
     result = exported(capsys, run_folder, "--format", "tflite", "--quantize", quantize)
     assert result["largest_difference"] < limit
     path = Path(result["path"])
@@ -91,13 +104,27 @@ def test_tflite(capsys, run_folder, quantize, limit):
     if quantize == "int8":
         assert given["quantization"] == (1.0, 0)  # pixels are taken as they are
     assert len(read_embedded(path)["class_names"]) == 5
+    interpreter.allocate_tensors()
+    files, pixels = squares
+    answered = []
+    for one in pixels:
+        interpreter.set_tensor(given["index"], one[None].astype(given["dtype"]))
+        interpreter.invoke()
+        answered.append(interpreter.get_tensor(told["index"])[0])
+    expected = np.array(answers(capsys, run_folder, files))
+    assert np.max(np.abs(np.array(answered) - expected)) < limit
+    assert np.std(answered, axis=0).max() > 0.5 * np.std(expected, axis=0).max()  # no constant answer
 
 
-def test_onnx(capsys, run_folder):
+def test_onnx(capsys, run_folder, squares):
     onnx = pytest.importorskip("onnx", reason="pip install 'distxcept[onnx]'")
-    pytest.importorskip("onnxruntime", reason="pip install 'distxcept[onnx]'")
+    runtime = pytest.importorskip("onnxruntime", reason="pip install 'distxcept[onnx]'")
     result = exported(capsys, run_folder, "--format", "onnx")
     assert result["largest_difference"] < 1e-4
+    files, pixels = squares
+    session = runtime.InferenceSession(result["path"])
+    (given,) = session.run(None, {"images": pixels.astype(np.float32)})
+    assert np.max(np.abs(given - answers(capsys, run_folder, files))) < 1e-4
     model = onnx.load(result["path"])
     card = json.loads({entry.key: entry.value for entry in model.metadata_props}["distxcept.json"])
     assert len(card["class_names"]) == 5

@@ -101,6 +101,7 @@ def test_no_message_and_no_request(page, run):
 def test_figures_are_those_of_the_metrics(page, run):
     drawn = page.run("charts.loss.spec.series.map(s => [s.name, s.x, s.y])")
     told = {"training": run.train, "validation": run.validation}
+    assert [name for name, _, _ in drawn] == list(told)
     for name, xs, ys in drawn:
         by_update = {entry["update"]: entry["loss"] for entry in told[name]}
         assert len(xs) == min(2000, len(by_update))

@@ -6,6 +6,7 @@ from typing import Any
 from distxcept.config.schema import FolderSource
 from distxcept.data.sources.base import BadSample, Sample, Source
 from distxcept.data.sources.split import split_by_hash
+from distxcept.errors import ConfigError
 
 __all__ = [
     "KINDS",
@@ -37,9 +38,12 @@ def open_source(section: Any, *, split: str = "train", class_names: tuple[str, .
     return importlib.import_module(KINDS[section.kind]).load(section, split=split, class_names=class_names)
 
 
-def open_sources(data: Any) -> tuple[Source, Source | None]:
-    """Training and validation data of the config's `data` section; None if it has no validation."""
-    train = open_source(data.train)
+def open_sources(data: Any, class_names: tuple[str, ...] | None = None) -> tuple[Source, Source | None]:
+    """Training and validation data of the config's `data` section; None if it has no validation.
+
+    `class_names` are those of a model that is trained already; else the training data tells them.
+    """
+    train = open_source(data.train, class_names=class_names)
     if data.validation is not None:
         return train, open_source(data.validation, split="validation", class_names=train.class_names)
     if data.validation_fraction is not None:
@@ -56,8 +60,26 @@ def open_split(data: Any, split: str, class_names: tuple[str, ...] | None = None
         return open_source(data.train, class_names=class_names)
     if split == "validation" and data.validation is not None:
         return open_source(data.validation, split="validation", class_names=class_names)
-    train, validation = open_sources(data)
+    if data.validation_fraction is None:
+        return None
+    train, validation = open_sources(data, class_names)
     return train if split == "train" else validation
+
+
+def open_for_scores(
+    data: Any, class_names: tuple[str, ...], *, split: str | None, folder: str | None
+) -> Source:
+    """What a trained model is to be judged on: a split of the run's data, or a folder."""
+    if folder is not None:
+        if split is not None:
+            raise ConfigError("a folder and a split are two different sets of images; give one of them")
+        return open_folder(folder, class_names)
+    if split not in (None, "validation", "train"):
+        raise ConfigError(f"there is no split {split!r}; there are validation and train")
+    source = open_split(data, split or "validation", class_names)
+    if source is None:
+        raise ConfigError("the run has no validation data; name a folder of images, or take the split train")
+    return source
 
 
 def open_folder(path: str, class_names: tuple[str, ...] | None = None) -> Source:

@@ -56,8 +56,7 @@ class Written(Observer):
         now = time.monotonic()
         if self._writers and (self._drawn is None or now - self._drawn >= HISTOGRAMS_EVERY_SECONDS):
             self._drawn = now
-            weights = self._read_weights()
-            self._each(lambda writer: writer.histograms(record.update, weights))
+            self._each(lambda writer: writer.histograms(record.update, self._read_weights()))
 
     def described(self, found: Entry) -> None:
         """`found` is what predictions.json holds."""

@@ -7,7 +7,7 @@ import slurm_cluster
 
 # Two workers take whole files, in this order: long ones first, so that neither is left with one at the end.
 LONG = ("test_equivalence", "test_ordered", "test_horovod_build", "test_slurm_train", "test_memory_limit",
-        "test_out_of_memory", "test_launch_train", "test_train", "test_memory", "test_nonfinite", "test_killed_runs",
+        "test_out_of_memory", "test_launch_train", "test_train", "test_memory", "test_nonfinite",
         "test_against_keras", "test_lost_peers", "test_sbatch", "test_supervision")  # fmt: skip
 
 

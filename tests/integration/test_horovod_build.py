@@ -1,7 +1,7 @@
 """Horovod's published source against the installed TensorFlow, in GPU mode, on a machine without a GPU.
 
 The ordinary test stops after the compiler's front end: it catches any change of TensorFlow's interface in a minute or
-two, once for each combination of TensorFlow, compiler and our headers, as the wheel is built once. The soak test makes
+two, once for each combination of TensorFlow, compiler, MPI and our headers, as the wheel is built once. The soak test makes
 the whole wheel, links and loads it. Neither can say that it runs on a GPU.
 """
 
@@ -22,6 +22,7 @@ import pytest
 from launch.horovod_build.errors import MissingError
 from launch.horovod_build.nvidia import find_cuda
 from launch.horovod_build.source import fetch_source
+from launch.horovod_build.toolchain import find_mpi
 from launch.horovod_build.wheel_cache import HOROVOD_VERSION, cache_root, headers_digest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -71,7 +72,8 @@ def already_compiled(source: Path) -> Path:
     """Where it is noted that these very inputs went through the compiler."""
     compiler = subprocess.run(["mpicxx", "--version"], capture_output=True, text=True, check=True).stdout
     command = [part.replace(str(source), "") for part in front_end_command(source, Path("unit"))]
-    inputs = [compiler, *command, headers_digest(COMPAT), importlib.metadata.version("tensorflow")]
+    tensorflow = importlib.metadata.distribution("tensorflow")
+    inputs = [compiler, find_mpi(), *command, headers_digest(COMPAT), tensorflow.read_text("RECORD") or ""]
     digest = hashlib.sha256("\0".join([*inputs, Path(__file__).read_text()]).encode()).hexdigest()
     return cache_root() / "compiled" / f"horovod-{HOROVOD_VERSION}-gpu-front-end-{digest[:16]}"
 
@@ -82,6 +84,7 @@ def already_compiled(source: Path) -> Path:
 def test_both_tensorflow_sources_compile_in_gpu_mode(horovod_source, tmp_path) -> None:
     compiled = already_compiled(horovod_source)
     if compiled.exists():
+        print(f"compiled before: {compiled}")
         return
     carried = tensorflow_headers() / "external"
     include_path = f"{carried / 'highwayhash'}:{carried / 'farmhash_archive/src'}"

@@ -132,6 +132,7 @@ def test_predictions_and_report(undisturbed):
     right = sum(n for label, predicted, n in found["confusion"] if label == predicted)
     assert right / 13 == pytest.approx(told["accuracy"])
     assert len(found["best"]) == min(12, right)
+    assert found["worst"]
     assert all(sample["thumbnail"].startswith("data:image/jpeg") for sample in found["worst"])
     page = (undisturbed / "report.html").read_text()
     assert '<span class="state done">done</span>' in page
@@ -162,25 +163,29 @@ def test_interrupted_in_the_middle_of_an_epoch_and_gone_on_with(undisturbed, int
     assert 2 <= stopped_at < 30
     done = run(command(tmp_path, "again"))
     assert done.returncode == 0, done.stderr
-    assert f"update {stopped_at}" in done.stderr
+    assert f"going on after update {stopped_at}" in done.stderr
     ours, theirs = last_tensors(folder), last_tensors(undisturbed)
     assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["update"] for line in lines if line["kind"] == "train"] == list(range(1, 31))
 
 
-@pytest.mark.parametrize("engine", ["mirrored", "horovod"])
-@pytest.mark.mpi
-def test_gone_on_with_on_other_engines(undisturbed, killed, tmp_path, engine):
+@pytest.mark.parametrize("engine", ["single", "mirrored", pytest.param("horovod", marks=pytest.mark.mpi)])
+def test_killed_and_gone_on_with_on_any_engine(undisturbed, killed, tmp_path, engine):
     folder = tmp_path / "elsewhere"
     shutil.copytree(killed, folder)
     if engine == "horovod":
         skip_without("horovod", "mpirun")
         done = run([*MPIRUN, "-np", "2", *command(tmp_path, "elsewhere")])
-    else:
+    elif engine == "mirrored":
         done = run(command(tmp_path, "elsewhere", "engine.devices=2", "batch.micro=8"))
+    else:
+        done = run(command(tmp_path, "elsewhere"))
     assert done.returncode == 0, done.stderr
-    assert difference(last_tensors(undisturbed), last_tensors(folder)) < 1e-11
+    assert "going on after update" in done.stderr
+    assert difference(last_tensors(undisturbed), last_tensors(folder)) <= (0 if engine == "single" else 1e-11)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["update"] for line in lines if line["kind"] == "train"] == list(range(1, 31))
     assert {line["rank"] for line in telemetry(folder)} == ({0, 1} if engine == "horovod" else {0})
 
 

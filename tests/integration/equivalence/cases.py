@@ -159,10 +159,12 @@ def whole() -> list[Case]:
     ]
 
 
-def overlapped(engines: tuple[str, ...], micros: tuple[str, ...]) -> list[Case]:
+def overlapped(
+    engines: tuple[str, ...], micros: tuple[str, ...], last: str = "short_last_update"
+) -> list[Case]:
     """With several ranks the gradients may leave while the last micro step still runs."""
     overlap = (("engine.overlap", "on"),)
-    features = ("momentum", "weight_decay", "dropout", "short_last_update")
+    features = ("momentum", "weight_decay", "dropout", last)
     return [
         Case(engine, micro, features, updates=updates_of(features), extra=overlap)
         for engine in engines

@@ -9,6 +9,7 @@ A process without a launcher holds three logical CPUs, so that all engines of on
 import json
 import os
 import sys
+import time
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -102,6 +103,7 @@ real_blocks = layout._blocks
 
 
 def run_case(case: Case, engine: Engine, folder: Path) -> None:
+    started = time.perf_counter()
     short = mock.patch.object(layout, "_blocks", one_block_of_each_kind)
     hungry = starving(dict(case.starved), engine.rank)
     config = Config.model_validate(case.config())
@@ -118,7 +120,7 @@ def run_case(case: Case, engine: Engine, folder: Path) -> None:
     if engine.is_chief:
         result = {"records": log.records, "events": log.events, "traces": tracings.count}
         (folder / case.name / "run.json").write_text(json.dumps(result))
-        print("done", case.name, flush=True)
+        print(f"done {case.name} in {time.perf_counter() - started:.0f} s", flush=True)
 
 
 def engines(names: set[str], threads: int | None) -> dict[str, Engine]:

@@ -20,7 +20,7 @@ from distxcept.training.accumulate import Batch
 from distxcept.training.objective import Objective
 from distxcept.training.update import Update
 
-IMAGE_SIZE, CLASSES, MICRO, UPDATES = 160, 100, 32, 2
+IMAGE_SIZE, CLASSES, MICRO, UPDATES = 160, 100, 16, 2
 
 
 def resident(field: str) -> int:
@@ -41,7 +41,9 @@ def main(micro_steps: int) -> None:
     )
     plan = plan_batches(samples=samples, global_batch=samples, virtual_batch=MICRO, micro_batch=MICRO)
     engine = SingleEngine(prepare_devices(1, None)[0])
-    update = Update(config, engine, Xception(classes=CLASSES, width=0.5, dropout=0.5), Objective(CLASSES))
+    update = Update(
+        config, engine, Xception(classes=CLASSES, width=0.5, middle_blocks=1, dropout=0.5), Objective(CLASSES)
+    )
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (micro_steps, MICRO, IMAGE_SIZE, IMAGE_SIZE, 3), np.uint8)
     labels = random.integers(0, CLASSES, (micro_steps, MICRO), np.int32)

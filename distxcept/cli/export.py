@@ -87,13 +87,15 @@ def _print(args: argparse.Namespace, exported: "Exported") -> None:
             "path": str(exported.path),
             "size_bytes": exported.size_bytes,
             "zero_share": exported.zero_share,
+            "packed_bytes": exported.packed_bytes,
             **exported.comparison.to_json(),
             "warning": exported.warning,
         }
         print(json.dumps(result))
         return
     print(f"{exported.path}: {exported.size_bytes / 1e6:.2f} MB; {exported.comparison.sentence()}")
-    if exported.zero_share > 0.01:
-        print(f"{exported.zero_share:.1%} of the kernels' weights are zero: it packs well")
+    if exported.packed_bytes is not None:
+        share, packed = exported.zero_share, exported.packed_bytes / 1e6
+        print(f"{share:.1%} of the kernels' weights are zero: packed (zip) it takes {packed:.2f} MB")
     if exported.warning:
         print(f"warning: {exported.warning}", file=sys.stderr)

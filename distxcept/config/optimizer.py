@@ -69,6 +69,31 @@ class Plateau(Section):
     min_learning_rate: NonNegativeFloat = Field(default=0.0, description="no reduction below this rate")
 
 
+class Pruning(Section):
+    """Set the smallest weights of each kernel to zero, more and more of them, and train on with the rest.
+
+    The part that is zero grows from 0 at `begin_update` to `final_sparsity` at `end_update`, fast at first:
+    final × (1 − (1 − progress)³). Spared: depthwise and batch-norm parameters, the first convolution and the classifier.
+    """
+
+    final_sparsity: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.5, description="part of each kernel's weights that is zero in the end"
+    )
+    begin_update: CountInt = Field(default=0, description="update at which pruning begins")
+    end_update: PositiveInt = Field(description="update from which the part no longer grows")
+    every_updates: PositiveInt = Field(
+        default=100, description="updates between two prunings; in between, what is zero stays zero"
+    )
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> Self:
+        if self.end_update <= self.begin_update:
+            raise contradiction(
+                "end_update", f"{self.end_update} must come after begin_update {self.begin_update}"
+            )
+        return self
+
+
 class OptimizerSection(Section):
     """How the reduced gradient changes the weights."""
 
@@ -108,6 +133,10 @@ class OptimizerSection(Section):
     )
     plateau: Plateau | None = Field(
         default=None, description="lower the rate when validation stops getting better; null: never"
+    )
+
+    pruning: Pruning | None = Field(
+        default=None, description="set small weights to zero during training (fine-tuning); null: none"
     )
 
     @property

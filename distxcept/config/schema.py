@@ -41,6 +41,7 @@ from distxcept.config.optimizer import (
     ExponentialSchedule,
     OptimizerSection,
     Plateau,
+    Pruning,
     Schedule,
     StepSchedule,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "OptimizerSection",
     "Plateau",
     "Precision",
+    "Pruning",
     "RecordsSource",
     "RunSection",
     "Schedule",

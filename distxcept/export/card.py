@@ -7,6 +7,7 @@ both the card lies inside the one file that people copy; beside it stands the sa
 import hashlib
 import json
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +82,15 @@ def sha256_of_export(path: Path) -> str:
 
 def size_of(path: Path) -> int:
     return sum(p.stat().st_size for p in ([path] if path.is_file() else path.rglob("*")) if p.is_file())
+
+
+def packed_size_of(path: Path) -> int:
+    """As a zip archive would have it: what pruning wins, since zeros take their place in the file itself."""
+    total = 0
+    for file in [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file()):
+        packer = zlib.compressobj()
+        with file.open("rb") as content:
+            while chunk := content.read(1 << 20):
+                total += len(packer.compress(chunk))
+        total += len(packer.flush())
+    return total

@@ -21,6 +21,7 @@ from distxcept.export.card import (
     embed,
     labels_text,
     make_card,
+    packed_size_of,
     sha256_of_export,
     size_of,
 )
@@ -95,7 +96,9 @@ class Exported:
     size_bytes: int
     comparison: Comparison
     zero_share: float
-    """Of the weights; pruning makes it large."""
+    """Of the kernels' weights; pruning makes it large."""
+    packed_bytes: int | None
+    """Of a pruned model: what zip makes of it."""
     warning: str | None
 
 
@@ -132,7 +135,9 @@ def export(
         if path.is_dir():
             shutil.rmtree(path)
         os.replace(aside, path)
-    return Exported(path, size_of(path), comparison, _zero_share(predictor.trained), comparison.warning())
+    zeros = _zero_share(predictor.trained)
+    packed = packed_size_of(path) if zeros > 0.01 else None
+    return Exported(path, size_of(path), comparison, zeros, packed, comparison.warning())
 
 
 def _check_target(order: Order, path: Path, force: bool) -> None:

@@ -33,6 +33,7 @@ from distxcept.training.feeding import Feeder, update_key
 from distxcept.training.fitting import Fitting
 from distxcept.training.meter import Meter
 from distxcept.training.progress import Progress
+from distxcept.training.pruning import prune_to
 from distxcept.training.restore import restore
 from distxcept.training.saving import Saver
 from distxcept.training.schedule import learning_rate
@@ -138,6 +139,7 @@ class Loop:
                 self.plan,
                 key=update_key(self.config.run.seed, number),
                 rate=rate,
+                prune_to=prune_to(self.config.optimizer.pruning, number),
                 stop=stop,
                 overlap=self.fitting.overlaps(updates_of_process),
                 remat=self.fitting.memory_plan.remat,

@@ -136,7 +136,9 @@ def _apply(training: Training) -> Callable[[], Any]:
     def traced(sums: Any, common: Any) -> tf.Tensor:
         (rate,) = common
         weights = {name: tf.convert_to_tensor(v) for name, v in update.state.weights.items()}
-        return update._apply(weights, sums[0], sums[1], tf.ones_like(rate), tf.ones_like(rate), rate)
+        return update._apply(
+            weights, sums[0], sums[1], tf.ones_like(rate), tf.ones_like(rate), rate, tf.zeros_like(rate)
+        )
 
     compiled = engine.compile(traced)
     sums, rate = _zero_sums(training), tf.constant(0.0, update.precision.variable)

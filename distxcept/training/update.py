@@ -4,7 +4,7 @@
         sums += gradients, batch-norm statistics, counters
     sums = sum over all replicas                             once; or in fixed order: ordered.py
     if all gradients are finite (the same answer everywhere):
-        gradient = sums / real samples;  clip;  decay;  optimizer;  moving average;  moving statistics
+        gradient = sums / real samples;  clip;  decay;  optimizer;  pruning;  moving average;  moving statistics
 
 Nothing is assigned before the last step, so an update that fails half way can be run again. A rank that runs out of
 memory on the way sends zeros and a flag in place of its sums, and all ranks discard the update.
@@ -28,6 +28,7 @@ from distxcept.training.objective import Objective
 from distxcept.training.optimizer import Optimizer
 from distxcept.training.ordered import empty_lanes, lane_sums, sum_lanes
 from distxcept.training.out_of_memory import LostForMemoryError, is_out_of_memory
+from distxcept.training.pruning import is_pruned, prune
 from distxcept.training.state import State
 
 SCALE_GROWTH_UPDATES = 2000
@@ -57,6 +58,8 @@ class Update:
         self.trained = trained_parameters(model, config.model.freeze)
         self.norms = trained_norms(model, config.model.freeze)
         self.optimizer = Optimizer(config.optimizer)
+        prunes = config.optimizer.pruning is not None
+        self.pruned = {p.name for p in self.trained if prunes and is_pruned(p, model)}
         self.state = State(
             engine,
             model,
@@ -92,6 +95,7 @@ class Update:
         *,
         key: int,
         rate: float,
+        prune_to: float = 0.0,
         stop: bool = False,
         overlap: bool = False,
         remat: bool = False,
@@ -102,6 +106,7 @@ class Update:
             tf.constant(key, tf.int64),
             tf.constant(rate, dtype),
             tf.constant([float(stop)], tf.float64),
+            tf.constant(prune_to, dtype),
         )
         steps = tuple(tuple(plan.micro_steps(batch.images.shape[0])) for batch in batches)
         dense = all(bool(np.all(batch.mask)) for batch in batches)
@@ -143,7 +148,7 @@ class Update:
 
     def _step(self, batch: Batch, common, *, steps, fused, remat, lanes, overlap) -> tf.Tensor:
         """Traced, replica context."""
-        key, rate, stop = common
+        key, rate, stop, prune_to = common
         weights = {name: tf.convert_to_tensor(v) for name, v in self.state.weights.items()}
         scale = tf.convert_to_tensor(self.state.loss_scale) * self.gradient_scale
         arguments = dict(key=key, scale=scale, fused=fused, remat=remat)
@@ -156,18 +161,20 @@ class Update:
         else:
             local = lanes // self.engine.replicas
             sums = lane_sums(self.accumulator, weights, batch, local_lanes=local, **arguments)
-        return self._finish(weights, sums, tf.concat([stop, [0.0]], axis=0), rate, scale)
+        return self._finish(weights, sums, tf.concat([stop, [0.0]], axis=0), rate, scale, prune_to)
 
     def _failure(self, zero: tf.Tensor, common, *, lanes) -> tf.Tensor:
         """Traced, replica context. As `_step`, but with zeros."""
-        _, rate, stop = common
+        _, rate, stop, prune_to = common
         weights = {name: tf.convert_to_tensor(v) for name, v in self.state.weights.items()}
         scale = tf.convert_to_tensor(self.state.loss_scale) * self.gradient_scale
         zeros = self.accumulator.computed_zeros(weights, zero)
         sums = zeros if lanes is None else empty_lanes(zeros, lanes // self.engine.replicas)
-        return self._finish(weights, sums, tf.concat([stop, [1.0]], axis=0), rate, scale)
+        return self._finish(weights, sums, tf.concat([stop, [1.0]], axis=0), rate, scale, prune_to)
 
-    def _finish(self, weights, sums: Sums | list[tf.Tensor], flags: tf.Tensor, rate, scale) -> tf.Tensor:
+    def _finish(
+        self, weights, sums: Sums | list[tf.Tensor], flags: tf.Tensor, rate, scale, prune_to
+    ) -> tf.Tensor:
         """Traced, replica context. From the sums of this replica to the new weights."""
         ready = time_when_known([*sums.gradients, sums.counters] if isinstance(sums, Sums) else sums)
         if isinstance(sums, Sums):
@@ -186,14 +193,16 @@ class Update:
         norm = norm / (scale * count)
         tf.cond(
             apply,
-            lambda: self._apply(weights, gradients, statistics / count, norm, 1.0 / (scale * count), rate),
+            lambda: self._apply(
+                weights, gradients, statistics / count, norm, 1.0 / (scale * count), rate, prune_to
+            ),
             lambda: tf.constant(False),
         )
         self._adapt_loss_scale(finite, whole)
         outcome = [apply, norm, self.state.loss_scale, ready]
         return tf.concat([counters, tf.stack([tf.cast(value, tf.float64) for value in outcome])], axis=0)
 
-    def _apply(self, weights, gradients, statistics, norm, factor, rate) -> tf.Tensor:
+    def _apply(self, weights, gradients, statistics, norm, factor, rate, prune_to) -> tf.Tensor:
         """Traced, replica context. Every replica holds the same sums here and assigns the same values by itself."""
         config, state = self.config, self.state
         if config.optimizer.clip_norm is not None:
@@ -204,17 +213,19 @@ class Update:
         for parameter, gradient in zip(self.trained, gradients, strict=True):
             # One after the other: side by side they would hold several copies of all weights at once.
             with tf.control_dependencies(written):
-                written = self._apply_one(parameter, weights[parameter.name], gradient * factor, rate, time)
+                weight = weights[parameter.name]
+                written = self._apply_one(parameter, weight, gradient * factor, rate, time, prune_to)
         self._move_statistics(weights, statistics)
         return tf.constant(True)
 
-    def _apply_one(self, parameter, weight, gradient, rate, time) -> list:
+    def _apply_one(self, parameter, weight, gradient, rate, time, prune_to) -> list:
         """Traced, replica context. The new weight, its slots and its moving average; what was assigned."""
         name, state = parameter.name, self.state
         slots = {slot: tf.convert_to_tensor(of_slot[name]) for slot, of_slot in state.slots.items()}
-        weight, slots = self.optimizer.step(
+        new, slots = self.optimizer.step(
             weight, gradient, slots, rate=rate, time=time, decays=parameter.decays
         )
+        weight = prune(weight, new, prune_to) if name in self.pruned else new
         written = [state.weights[name].assign(weight)]
         for slot, value in slots.items():
             written.append(state.slots[slot][name].assign(value))
@@ -223,7 +234,10 @@ class Update:
             decay = tf.minimum(
                 tf.constant(self.config.optimizer.ema, time.dtype), (1.0 + time) / (10.0 + time)
             )
-            written.append(state.ema[name].assign(decay * state.ema[name] + (1.0 - decay) * weight))
+            average = decay * state.ema[name] + (1.0 - decay) * weight
+            if name in self.pruned:  # the average would only come near to zero
+                average = tf.where(weight == 0, tf.zeros_like(average), average)
+            written.append(state.ema[name].assign(average))
         return written
 
     def _move_statistics(self, weights, statistics: tf.Tensor) -> None:

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from ready_runs import noise_folders, random_weights, ready_run, run_on
 
+from distxcept.checkpoint.store import Store
 from distxcept.cli.main import main
 from distxcept.data.sources import open_folder
 from distxcept.export import exporting
@@ -70,6 +71,28 @@ def test_keras(capsys, run_folder, squares):
     assert card["comparison"]["images"] == 20
     with zipfile.ZipFile(path) as archive:
         assert archive.read("labels.txt").decode().split() == card["class_names"]
+
+
+def test_a_pruned_model_tells_its_zeros(capsys, pictures, tmp_path):
+    """The file is as large as ever; what zip makes of it is not."""
+    run_folder = run_on(pictures, tmp_path)
+    store = Store(run_folder)
+    snapshot = store.choose().snapshot
+    assert snapshot is not None
+    tensors = snapshot.tensors()
+    pruned = [name for name in tensors if name.endswith("pointwise_kernel")]
+    for name in pruned:
+        tensors[name] = np.where(np.abs(tensors[name]) < np.median(np.abs(tensors[name])), 0, tensors[name])
+    store.save(4, tensors, snapshot.state, keep=1)
+    assert main(["export", str(run_folder), "--format", "keras"]) == 0
+    told = capsys.readouterr().out.splitlines()[-1]
+    share = float(told.split("%")[0])
+    kernels = [t for n, t in tensors.items() if n.endswith("kernel")]
+    assert share == pytest.approx(
+        100 * sum(np.sum(t == 0) for t in kernels) / sum(t.size for t in kernels), abs=0.1
+    )
+    size = (run_folder / "export" / "model.keras").stat().st_size / 1e6
+    assert float(told.split(" MB")[0].split()[-1]) < 0.95 * size
 
 
 def test_a_keras_export_is_weights_to_start_from(capsys, run_folder):

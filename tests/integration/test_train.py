@@ -37,7 +37,13 @@ CONFIG = {
         "augment": {"flip": True, "crop": {}},
     },
     "batch": {"global": 16, "virtual": 4},
-    "optimizer": {"learning_rate": 0.01, "clip_norm": 1.0, "ema": 0.9, "weight_decay": 1.0e-4},
+    "optimizer": {
+        "learning_rate": 0.01,
+        "clip_norm": 1.0,
+        "ema": 0.9,
+        "weight_decay": 1.0e-4,
+        "pruning": {"final_sparsity": 0.75, "end_update": 20, "every_updates": 4},
+    },
     "precision": "float64",
     "engine": {"threads": 1},
     "checkpoint": {"every_minutes": None, "best_metric": None},
@@ -139,6 +145,21 @@ def test_predictions_and_report(undisturbed):
     assert page.count("<img ") == len(found["best"]) + len(found["worst"])
 
 
+def test_pruned_weights_are_zero(undisturbed):
+    """Three quarters of each trained kernel, the moving average too; nothing of what is spared."""
+    tensors = last_tensors(undisturbed)
+    for kind in ("weights", "ema"):
+        for name, part in (
+            ("block14_sepconv1/pointwise_kernel", 0.75),
+            ("block14_sepconv2/pointwise_kernel", 0.75),
+            ("block14_sepconv2/depthwise_kernel", 0.0),
+            ("predictions/kernel", 0.0),
+        ):
+            kernel = tensors[f"{kind}/{name}"]
+            assert np.sum(kernel == 0) == int(part * kernel.size), name
+    assert np.all(tensors["weights/block5_sepconv1/pointwise_kernel"] != 0)  # frozen
+
+
 def test_telemetry(undisturbed):
     samples = telemetry(undisturbed)
     assert {(line["kind"], line["rank"]) for line in samples} == {("sample", 0)}
@@ -206,6 +227,24 @@ def test_evaluate_gives_the_figures_of_the_run(undisturbed):
     assert (found["samples"], found["update"]) == (13, 30)
     assert found["validation_loss"] == pytest.approx(told["loss"], rel=1e-9)
     assert found["validation_accuracy"] == told["accuracy"]
+
+
+@pytest.mark.parametrize("engine", ["mirrored", pytest.param("horovod", marks=pytest.mark.mpi)])
+def test_evaluate_counts_every_sample_once_on_any_engine(undisturbed, engine):
+    """13 samples on 2 replicas: the last batch of one of them has padding in it."""
+    command = [DISTXCEPT, "evaluate", str(undisturbed), "--json"]
+    if engine == "horovod":
+        skip_without("horovod", "mpirun")
+        done = run([*MPIRUN, "-np", "2", *command])
+    else:
+        done = run([*command, "engine.devices=2"])
+    assert done.returncode == 0, done.stderr
+    found, of_run = json.loads(done.stdout), json.loads((undisturbed / "predictions.json").read_text())
+    assert (found["samples"], sum(map(sum, found["confusion_matrix"]))) == (13, 13)
+    cells = {(i, k, n) for i, row in enumerate(found["confusion_matrix"]) for k, n in enumerate(row) if n}
+    assert cells == {tuple(cell) for cell in of_run["confusion"]}
+    lines = [json.loads(line) for line in (undisturbed / "metrics.jsonl").read_text().splitlines()]
+    assert found["validation_loss"] == pytest.approx(lines[-1]["loss"], rel=1e-9)
 
 
 def test_a_run_folder_in_use_is_refused(interrupted):

@@ -31,6 +31,7 @@ FEATURES: dict[str, Overrides] = {
     "clip_norm": {"optimizer.clip_norm": CLIP_NORM},
     "ema": {"optimizer.ema": 0.9},
     "weight_decay": {"optimizer.weight_decay": 0.01},
+    "pruning": {"optimizer.pruning": {"final_sparsity": 0.6, "end_update": 2, "every_updates": 2}},
     "frozen_backbone": {"model.freeze": "backbone"},
     "frozen_to_block": {"model.freeze": "block3"},
     "dropout": {"model.dropout": 0.5},
@@ -43,7 +44,7 @@ FEATURES: dict[str, Overrides] = {
 # Clipping and Adam hide a gradient that is wrong by a factor, so not every group may have one of them.
 GROUPS: list[tuple[str, ...]] = [
     ("momentum", "weight_decay", "dropout", "short_updates_only"),
-    ("momentum", "clip_norm", "ema", "augmentation", "shares", "short_updates_only"),
+    ("momentum", "clip_norm", "ema", "pruning", "augmentation", "shares", "short_updates_only"),
     ("adam", "ema", "dropout", "frozen_to_block", "shares", "short_updates_only"),
     ("frozen_backbone", "dropout", "augmentation", "short_last_update"),
 ]

@@ -131,6 +131,7 @@ SCALARS: list[tuple[str, list[Any], list[Any]]] = [
     ("optimizer.warmup_updates", [0, 100], [-1, True, None, 1.5]),
     ("optimizer.base_batch", [None, 256], [0, -1, True, 1.5]),
     ("optimizer.plateau", [None], [True, 3]),
+    ("optimizer.pruning", [None, {"end_update": 10}], [True, 0.5, []]),
     ("precision", ["float32", "mixed_float16", "mixed_bfloat16", "float64"], ["float16", None, 32]),
     ("engine.name", ["auto", "single", "mirrored", "horovod"], ["gloo", None, True]),
     ("engine.devices", ["auto", 2, ["GPU:0", "GPU:1"]], [0, "GPU:0", [], [1], [""], True, None, {}]),
@@ -196,6 +197,7 @@ def source_rows(section: str) -> list[tuple[str, dict[str, Any], list[Any], list
 
 
 VALIDATED = with_key("data.validation", {"kind": "synthetic", "samples": 4, "classes": 2})
+PRUNED = with_key("optimizer.pruning", {"end_update": 10})
 IN_BRANCH: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
     ("run.early_stopping.metric", VALIDATED, METRICS, ["loss", None]),
     ("run.early_stopping.patience", VALIDATED, [1], NO_COUNT),
@@ -226,6 +228,10 @@ IN_BRANCH: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
     ("optimizer.plateau.factor", VALIDATED, [0.1], [0, 1, None]),
     ("optimizer.plateau.patience", VALIDATED, [1], NO_COUNT),
     ("optimizer.plateau.min_learning_rate", VALIDATED, [0, 1e-5], [-1, INF, None]),
+    ("optimizer.pruning.final_sparsity", PRUNED, [0.01, 0.99], [0, 1, -0.1, NAN, None, "half"]),
+    ("optimizer.pruning.begin_update", PRUNED, [0, 9], [-1, True, None, 1.5]),
+    ("optimizer.pruning.end_update", PRUNED, [1, 1000], NO_COUNT),
+    ("optimizer.pruning.every_updates", PRUNED, [1, 500], NO_COUNT),
 ]
 ROWS = [(key, MINIMAL, good, bad) for key, good, bad in SCALARS] + IN_BRANCH
 
@@ -294,6 +300,10 @@ def test_on_and_off_may_come_as_booleans_from_other_yaml_tools():
         ),
         ({"engine": {"reduction": "ordered", "shares": [1, 2]}}, "engine.shares: an ordered reduction"),
         ({"run": {"early_stopping": {}}}, "run.early_stopping: validation_loss needs data.validation"),
+        (
+            {"optimizer": {"pruning": {"begin_update": 5, "end_update": 5}}},
+            "optimizer.pruning.end_update: 5 must come after begin_update 5",
+        ),
         ({"optimizer": {"plateau": {}}}, "optimizer.plateau: validation_loss needs data.validation"),
     ],
 )

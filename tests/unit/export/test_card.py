@@ -3,7 +3,9 @@
 import json
 import zipfile
 
-from distxcept.export.card import embed, read_embedded, sha256_of_export, size_of
+import numpy as np
+
+from distxcept.export.card import embed, packed_size_of, read_embedded, sha256_of_export, size_of
 
 MEMBERS = {"distxcept.json": json.dumps({"class_names": ["a", "\udcff"]}), "labels.txt": "a\n\udcff\n"}
 
@@ -38,3 +40,13 @@ def test_the_same_content_gives_the_same_digest(tmp_path):
     assert size_of(tmp_path / "one") == 11
     (tmp_path / "two" / "graph").rename(tmp_path / "two" / "other")
     assert sha256_of_export(tmp_path / "one") != sha256_of_export(tmp_path / "two")
+
+
+def test_zeros_take_no_room_when_packed(tmp_path):
+    values = np.random.default_rng(0).normal(size=(2, 50_000)).astype(np.float32)
+    values[1] = 0
+    (tmp_path / "one").write_bytes(values.tobytes())
+    (tmp_path / "two").write_bytes(values[0].tobytes())
+    assert size_of(tmp_path) == 600_000
+    assert 0.85 * 400_000 < packed_size_of(tmp_path) < 401_000
+    assert packed_size_of(tmp_path / "one") < 1.01 * packed_size_of(tmp_path / "two")

@@ -29,7 +29,21 @@ COMMANDS: tuple[str, ...] = (
     "compare",
     "doctor",
     "bench",
+    "completion",
 )
+
+FIRST_STEPS = """\
+distxcept trains Xception image classifiers on one device or many, with the same result.
+
+  distxcept doctor                                 is this machine ready, and if not, why
+  python -m distxcept.data.flowers data/flowers    five kinds of drawn flowers, to try it with
+  distxcept train configs/quickstart.yaml          a small model that learns them, in a few minutes on a CPU
+  distxcept evaluate runs/quickstart               what it is worth, class by class
+  distxcept train configs/finetune.yaml data.train.path=photos/train data.validation.path=photos/validation
+                                                   your own photos, one sub-folder per class
+
+All commands: distxcept --help. What a command can do, with examples: distxcept COMMAND --help.
+"""
 
 EPILOG = """\
 first steps:
@@ -66,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
     except UsageError as error:
         return _report(error.prog, error)
     if args.command is None:
-        parser.print_help()
+        print(FIRST_STEPS, end="")
         return 0
     try:
         code = args.run(args)

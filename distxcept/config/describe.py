@@ -146,6 +146,25 @@ def _default(node: Node) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def choices(key: str) -> list[str]:
+    """The values of a key that have names: `auto`, `on`, `true`, `null`; of a section that has kinds, its kinds."""
+    node: Node = json_schema()
+    *sections, last = key.split(".")
+    for section in sections:
+        node = children(node).get(section, {"type": "null"})
+    if last == "kind" and tagged(node):
+        return [*tagged(node)]
+    node = children(node).get(last, {"type": "null"})
+    named = [value for branch in branches(node) for value in _named(branch)]
+    return [*named, "null"] if is_nullable(node) else named
+
+
+def _named(node: Node) -> list[str]:
+    if node.get("type") == "boolean":
+        return ["true", "false"]
+    return [str(value) for value in node.get("enum", [node["const"]] if "const" in node else [])]
+
+
 def nearest(word: str, candidates: list[str]) -> str | None:
     found = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
     return found[0] if found else None

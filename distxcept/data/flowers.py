@@ -211,7 +211,7 @@ def _write(root: Path, seed: int, job: tuple[str, int]) -> None:
     image.save(root / split / kind / f"{kind}_{index:05d}.jpg", quality=int(random.integers(80, 96)))
 
 
-def make_flowers(dest: Path, *, train: int = 900, validation: int = 200, seed: int = 0) -> bool:
+def make_flowers(dest: Path, *, train: int = 960, validation: int = 200, seed: int = 0) -> bool:
     """Makes the folder; False if it was there already, made by the same settings."""
     marker = {"version": VERSION, "train": train, "validation": validation, "seed": seed}
     if dest.exists():
@@ -242,7 +242,7 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m distxcept.data.flowers", description=__doc__.splitlines()[0]
     )
     parser.add_argument("dest", type=Path, metavar="DEST", help="folder to make, with train/ and validation/")
-    parser.add_argument("--train", type=int, default=900, metavar="N", help="training images (900)")
+    parser.add_argument("--train", type=int, default=960, metavar="N", help="training images (960)")
     parser.add_argument("--validation", type=int, default=200, metavar="N", help="validation images (200)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="other seed, other pictures (0)")
     args = parser.parse_args(argv)

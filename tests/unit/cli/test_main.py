@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -47,10 +48,17 @@ def test_usage_errors_are_one_line_and_exit_2(argv, line, capsys, tmp_path, monk
     assert len(captured.err.splitlines()) == 1
 
 
-def test_without_a_command_the_help_is_shown(capsys):
+def test_without_a_command_the_first_steps_are_shown(capsys):
     assert main([]) == 0
     out = capsys.readouterr().out
-    assert all(f"    {command}" in out for command in COMMANDS)
+    commands = re.findall(r"^  (?:distxcept|python -m distxcept)(\S*) (\S+)", out, re.MULTILINE)
+    assert 3 <= len(commands) <= 5
+    assert {word for module, word in commands if not module} <= set(COMMANDS)
+    assert "distxcept --help" in out
+
+
+def test_the_help_lists_every_command():
+    assert all(f"    {command}" in build_parser().format_help() for command in COMMANDS)
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -29,6 +29,7 @@ examples:
   distxcept config schema --keys                       every key with type, default and meaning
   distxcept config schema --keys optimizer             those that begin so
   distxcept config schema > distxcept.schema.json      JSON Schema, for completion in an editor
+  distxcept config schema --markdown > docs/config.md  the page of the documentation
 """
 
 
@@ -59,7 +60,9 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     schema = add(
         "schema", _schema, "print the JSON Schema of the config, or a table of its keys", SCHEMA_EXAMPLES
     )
-    schema.add_argument("--keys", nargs="?", const="", metavar="PREFIX", help="a table of keys, to be read")
+    form = schema.add_mutually_exclusive_group()
+    form.add_argument("--keys", nargs="?", const="", metavar="PREFIX", help="a table of keys, to be read")
+    form.add_argument("--markdown", action="store_true", help="all keys as a page in Markdown")
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -90,8 +93,12 @@ def _check(args: argparse.Namespace) -> int:
 
 def _schema(args: argparse.Namespace) -> int:
     from distxcept.config.describe import all_keys, json_schema
+    from distxcept.config.reference import markdown
     from distxcept.errors import ConfigError
 
+    if args.markdown:
+        print(markdown(), end="")
+        return 0
     if args.keys is None:
         print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
         return 0

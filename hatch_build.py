@@ -1,4 +1,4 @@
-"""Compiles the image scaling kernel when the package is installed; without a C compiler it installs all the same."""
+"""Compiles the image kernel when the package is installed; without a C++ compiler it installs all the same."""
 
 import runpy
 import sysconfig

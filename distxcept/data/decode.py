@@ -6,16 +6,17 @@ Both end in the same bilinear scaling, `scaling/bilinear.py`. Runs in the pipeli
 that an error is an exception of one sample and never of the run.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
-import tensorflow as tf
-from numpy.typing import NDArray
 from PIL import Image
 
 from distxcept.data.augment import View
 from distxcept.data.header import Header, inspect
 from distxcept.data.pillow import decode_with_pillow
 from distxcept.data.scaling.bilinear import copy_into, scale_into
-from distxcept.data.sources.base import BadSample, Pixels, Sample
+from distxcept.data.scaling.jpeg import Crop, Job, decode_with_tensorflow, group_kernel
+from distxcept.data.sources.base import Pixels, Sample
 from distxcept.data.window import Choose, Window
 
 MAX_SIDE = 65_535
@@ -56,6 +57,43 @@ def render(sample: Sample, view: View, out: Pixels, *, max_pixels: int) -> int:
     return width * height
 
 
+def render_all(
+    samples: Sequence[Sample], views: Sequence[View], outs: Sequence[Pixels], *, max_pixels: int
+) -> list[int | Exception]:
+    """`render` for a group: for each its stored pixels, or the exception. Upright JPEG images share one call."""
+    results: list[int | Exception] = [0] * len(samples)
+    kernel = group_kernel()
+    jobs: dict[int, Job] = {}
+    for place, (sample, view, out) in enumerate(zip(samples, views, outs, strict=True)):
+        try:
+            job = _job(sample, view, out, max_pixels) if kernel else None
+            if job is None:
+                results[place] = render(sample, view, out, max_pixels=max_pixels)
+            else:
+                jobs[place], results[place] = job
+        except Exception as error:  # whatever happens to a sample is its own matter
+            results[place] = error
+    for place, failed in zip(jobs, kernel(list(jobs.values())) if kernel and jobs else (), strict=True):
+        if failed is not None:
+            results[place] = failed
+        else:
+            _apply(views[place], outs[place])
+    return results
+
+
+def _job(sample: Sample, view: View, out: Pixels, max_pixels: int) -> tuple[Job, int] | None:
+    """What the kernel has to do for it and how many pixels are stored; None if it cannot."""
+    if sample.encoded is None:
+        return None
+    header = inspect(sample.encoded, max_pixels=max_pixels)
+    if header.kind != "jpeg" or header.components not in (1, 3) or header.orientation != 1:
+        return None
+    crop = _crop(header, view.choose, out.shape[0])
+    if _reduction(crop.height, crop.width, out.shape[0]) > 1:
+        return None
+    return Job(sample.encoded, crop, view.flip, out), header.width * header.height
+
+
 def revise(square: Pixels, view: View, out: Pixels) -> None:
     """Flip and effects, on an image that already has its size."""
     copy_into(out, square, mirrored=view.flip)
@@ -84,22 +122,7 @@ def decode_whole(sample: Sample, *, max_pixels: int) -> Pixels:
 
 
 def _decode_jpeg(data: bytes, header: Header, choose: Choose, size: int) -> Pixels:
-    width, height = header.upright
-    window = choose(width, height)
-    ratio = next((r for r in (8, 4, 2) if min(window.height, window.width) >= r * size), 1)
-    stored = _stored_window(window, header, ratio)
-    try:
-        # Tensors, not Python values: those would take TensorFlow's slow way to call an operation.
-        patch = tf.raw_ops.DecodeAndCropJpeg(
-            contents=tf.constant(data),
-            crop_window=tf.constant(stored),
-            channels=3,
-            ratio=ratio,
-            dct_method="INTEGER_FAST",
-        )
-    except tf.errors.InvalidArgumentError:
-        raise BadSample("broken JPEG: the image data cannot be decoded") from None
-    pixels = np.asarray(memoryview(patch))
+    pixels = decode_with_tensorflow(data, _crop(header, choose, size))
     if header.orientation == 1:
         return pixels
     transpose, flip_rows, flip_columns = _TO_UPRIGHT[header.orientation]
@@ -107,17 +130,19 @@ def _decode_jpeg(data: bytes, header: Header, choose: Choose, size: int) -> Pixe
     return pixels[:: -1 if flip_rows else 1, :: -1 if flip_columns else 1]
 
 
-def _stored_window(window: Window, header: Header, ratio: int) -> NDArray[np.int32]:
-    """The window in the coordinates of the stored pixels at the scale 1/ratio: top, left, height, width."""
-    transpose, flip_rows, flip_columns = _TO_UPRIGHT[header.orientation]
+def _crop(header: Header, choose: Choose, size: int) -> Crop:
+    """The chosen window in stored pixels, at the smallest scale that still covers the target."""
     width, height = header.upright
+    window = choose(width, height)
+    ratio = next((r for r in (8, 4, 2) if min(window.height, window.width) >= r * size), 1)
+    transpose, flip_rows, flip_columns = _TO_UPRIGHT[header.orientation]
     top = height - window.top - window.height if flip_rows else window.top
     left = width - window.left - window.width if flip_columns else window.left
     bottom, right = -(-(top + window.height) // ratio), -(-(left + window.width) // ratio)
     top, left = top // ratio, left // ratio
     if transpose:
-        return np.array([left, top, right - left, bottom - top], np.int32)
-    return np.array([top, left, bottom - top, right - left], np.int32)
+        return Crop(left, top, right - left, bottom - top, ratio)
+    return Crop(top, left, bottom - top, right - left, ratio)
 
 
 def _cut(pixels: Pixels, choose: Choose) -> Pixels:
@@ -126,8 +151,12 @@ def _cut(pixels: Pixels, choose: Choose) -> Pixels:
 
 
 def _scale(patch: Pixels, out: Pixels, mirrored: bool) -> None:
-    reduction = min(patch.shape[:2]) // out.shape[0]
-    if reduction >= 2:
+    reduction = _reduction(patch.shape[0], patch.shape[1], out.shape[0])
+    if reduction > 1:
         # Averaging whole blocks first, as the JPEG scales do: bilinear scaling alone would skip pixels.
         patch = np.asarray(Image.fromarray(patch).reduce(reduction))
     scale_into(patch, out, mirrored)
+
+
+def _reduction(height: int, width: int, size: int) -> int:
+    return min(height, width) // size

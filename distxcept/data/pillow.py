@@ -3,7 +3,7 @@
 import io
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from distxcept.data.header import Header
 from distxcept.data.sources.base import BadSample, Pixels
@@ -28,6 +28,8 @@ def decode_with_pillow(data: bytes, header: Header) -> Pixels:
             return np.asarray(upright.convert("RGB"))
     except BadSample:
         raise
+    except UnidentifiedImageError:  # its text has nothing but an address in memory
+        raise BadSample(f"broken {header.kind.upper()}: its header makes no sense") from None
     except (
         Exception
     ) as error:  # Pillow's decoders raise whatever comes: SyntaxError, struct.error, EOFError, …

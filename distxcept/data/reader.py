@@ -7,7 +7,7 @@ from typing import Any
 
 from distxcept.data.augment import View
 from distxcept.data.cache import Cache
-from distxcept.data.decode import render
+from distxcept.data.decode import render_all
 from distxcept.data.patience import RETRY_SECONDS, read_patiently
 from distxcept.data.sources.base import BadSample, Pixels, Sample, Source
 
@@ -29,23 +29,31 @@ class Reader:
         self, indices: Sequence[int], views: Sequence[View], outs: Sequence[Pixels]
     ) -> list["Spent | Exception"]:
         """Fills each slot, or says in its place why not: `BadSample`, OSError, or what a decoder raised."""
-        results: list[Spent | Exception] = []
-        for index, view, out in zip(indices, views, outs, strict=True):
+        results: list[Spent | Exception] = [Spent(0.0, 0)] * len(indices)
+        read: dict[int, tuple[Sample, float]] = {}
+        for place, index in enumerate(indices):
             try:
-                results.append(self._fill_one(index, view, out))
+                if self.source.labels[index] < 0:
+                    raise BadSample(f"label out of range: there are {len(self.source.class_names)} classes")
+                if self.cache is None:
+                    read[place] = self._read(index)
+                else:
+                    results[place] = self._from_cache(self.cache, index, views[place], outs[place])
             except MemoryError:
                 raise
             except Exception as error:  # whatever happens to a sample is its own matter
-                results.append(error)
+                results[place] = error
+        rendered = render_all(
+            [sample for sample, _ in read.values()],
+            [views[place] for place in read],
+            [outs[place] for place in read],
+            max_pixels=self.max_pixels,
+        )
+        for (place, (_, waited)), result in zip(read.items(), rendered, strict=True):
+            if isinstance(result, MemoryError):
+                raise result
+            results[place] = result if isinstance(result, Exception) else Spent(waited, result)
         return results
-
-    def _fill_one(self, index: int, view: View, out: Pixels) -> "Spent":
-        if self.source.labels[index] < 0:
-            raise BadSample(f"label out of range: there are {len(self.source.class_names)} classes")
-        if self.cache is not None:
-            return self._from_cache(self.cache, index, view, out)
-        sample, waited = self._read(index)
-        return Spent(waited, render(sample, view, out, max_pixels=self.max_pixels))
 
     def _from_cache(self, cache: Cache, index: int, view: View, out: Pixels) -> "Spent":
         return Spent(0.0, cache.render(index, view, out, lambda: self._read(index)[0], self.max_pixels))

@@ -31,6 +31,7 @@ def test_mutated_files_neither_crash_nor_hang_nor_fill_memory(files, seed):
     assert report["decoded"] > files * 0.1
     assert report["bad"] > files * 0.3
     assert report["other_errors"] == {}
+    assert report["told_apart"] == 0, "one by one and in a group images must be the same"
     # 4 million pixels are the most that may be decoded: 12 MB a copy.
     assert report["memory_growth_MiB"] < 150
     assert report["slowest_16_seconds"] < 20

@@ -1,7 +1,7 @@
-"""Compiles bilinear.c. Runs when the package is installed, and by hand: `python distxcept/data/scaling/build.py`.
+"""Compiles the kernel of this folder: when the package is installed, or by hand, `python distxcept/data/scaling/build.py`.
 
-Standard library only, and nothing of the package: the installer runs it before anything else is there. Without a C
-compiler nothing is built and scaling takes the slower way with the same result.
+Standard library only, and nothing of the package: the installer runs it before anything else is there. Without a C++
+compiler nothing is built, and images are decoded and scaled the slower way with the same result.
 """
 
 import os
@@ -14,31 +14,35 @@ import tempfile
 import zlib
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("bilinear.c")
-FLAGS = ("-std=c11", "-O3", "-ffp-contract=off", "-fPIC", "-shared")
-COMPILERS = ("cc", "gcc", "clang")
+FOLDER = Path(__file__).parent
+FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fPIC", "-shared")
+COMPILERS = ("c++", "g++", "clang++")
 
 
-def library(source: Path = SOURCE) -> Path:
-    """Where the kernel of this source for this kind of machine is, or would be."""
-    version = zlib.crc32(source.read_bytes() + " ".join(FLAGS).encode())
-    return source.with_name(f"bilinear-{version:08x}-{sys.platform}-{platform.machine()}.so")
+def library(folder: Path = FOLDER) -> Path:
+    """Where the kernel of these sources for this kind of machine is, or would be."""
+    version = zlib.crc32(" ".join(FLAGS).encode())
+    for part in sorted([*folder.glob("*.cc"), *folder.glob("*.h")]):
+        version = zlib.crc32(part.read_bytes(), version)
+    return folder / f"kernel-{version:08x}-{sys.platform}-{platform.machine()}.so"
 
 
-def build(source: Path = SOURCE) -> Path | None:
+def build(folder: Path = FOLDER) -> Path | None:
     """The compiled kernel, made if need be; None if that is not possible here (the reason goes to stderr)."""
-    target = library(source)
+    target = library(folder)
     if target.exists():
         return target
-    compiler = shlex.split(os.environ.get("CC", "")) or [name for name in COMPILERS if shutil.which(name)][:1]
+    compiler = (
+        shlex.split(os.environ.get("CXX", "")) or [name for name in COMPILERS if shutil.which(name)][:1]
+    )
     if not compiler:
-        print(f"distxcept: no C compiler ({', '.join(COMPILERS)}); images are scaled slower", file=sys.stderr)
+        print(f"distxcept: no C++ compiler ({', '.join(COMPILERS)}); images are read slower", file=sys.stderr)
         return None
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         made = Path(scratch) / target.name
         try:
             subprocess.run(
-                [*compiler, *FLAGS, "-o", str(made), str(source), "-lm"],
+                [*compiler, *FLAGS, "-o", str(made), *map(str, sorted(folder.glob("*.cc"))), "-lm"],
                 check=True,
                 capture_output=True,
                 text=True,
@@ -47,7 +51,7 @@ def build(source: Path = SOURCE) -> Path | None:
         except (OSError, subprocess.SubprocessError) as error:
             said = str(getattr(error, "stderr", None) or error).strip().splitlines()
             print(
-                f"distxcept: {compiler[0]}: {said[0] if said else error}; images are scaled slower",
+                f"distxcept: {compiler[0]}: {said[0] if said else error}; images are read slower",
                 file=sys.stderr,
             )
             return None

@@ -12,12 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bilinear.h"
+
 typedef float float4 __attribute__((vector_size(16)));
 
-typedef struct {
+struct Tap {
     int32_t lower, upper;
     float share; /* of the upper one */
-} Tap;
+};
 
 static void find_taps(Tap *taps, int count, int source) {
     const float scale = (float)source / (float)count;
@@ -38,8 +40,8 @@ static inline float4 pixel_at(const float *row, int column) {
 }
 
 /* Pixels of three floats are read and written as four: the fourth is overwritten by the next, or is padding. */
-static void stretch_row(const uint8_t *restrict source, int width, float *restrict row, const Tap *restrict taps,
-                        int size, float *restrict out) {
+static void stretch_row(const uint8_t *__restrict source, int width, float *__restrict row, const Tap *__restrict taps,
+                        int size, float *__restrict out) {
     for (int k = 0; k < 3 * width; k++)
         row[k] = (float)source[k] + 0.5f;
     for (int x = 0; x < size; x++) {
@@ -49,17 +51,16 @@ static void stretch_row(const uint8_t *restrict source, int width, float *restri
     }
 }
 
-static void mix_rows(const float *top, const float *bottom, float share, int count, uint8_t *restrict out) {
+static void mix_rows(const float *top, const float *bottom, float share, int count, uint8_t *__restrict out) {
     for (int k = 0; k < count; k++)
         out[k] = (uint8_t)(int32_t)(top[k] + (bottom[k] - top[k]) * share);
 }
 
-/* From [height, width, 3], rows `stride` bytes apart, to [size, size, 3]. Returns 0, or 1 without memory. */
 int distxcept_scale(const uint8_t *source, ptrdiff_t stride, int height, int width, uint8_t *out, int size,
                     int mirrored) {
     const size_t out_floats = 3 * (size_t)size + 1, in_floats = 3 * (size_t)width + 1;
-    Tap *across = malloc(2 * (size_t)size * sizeof(Tap)), *down = across + size;
-    float *top = calloc(2 * out_floats + in_floats, sizeof(float));
+    Tap *across = (Tap *)malloc(2 * (size_t)size * sizeof(Tap)), *down = across + size;
+    float *top = (float *)calloc(2 * out_floats + in_floats, sizeof(float));
     float *bottom = top + out_floats, *row = bottom + out_floats, *first = top;
     if (!across || !top) {
         free(across), free(top);

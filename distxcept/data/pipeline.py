@@ -42,7 +42,7 @@ Devices = Callable[[], Sequence[str] | None]
 """Asked when an update is delivered: the device of each local replica, or None to leave the images on the host."""
 
 _MOST_AHEAD = 16
-_MOST_PER_TASK = 8
+_MOST_PER_TASK = 16
 
 
 @dataclass

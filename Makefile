@@ -83,7 +83,7 @@ $(VENV)/.made:
 	    echo "$(PYTHON) cannot make environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@touch $@
 
-$(VENV)/.core: $(VENV)/.made pyproject.toml constraints.txt
+$(VENV)/.core: $(VENV)/.made pyproject.toml constraints.txt $(wildcard distxcept/data/scaling/*.cc distxcept/data/scaling/*.h)
 	@echo "installing the core into $(VENV) (TensorFlow is large: some minutes)"
 	@$(PIP) install --constraint constraints.txt --editable .
 	@touch $@

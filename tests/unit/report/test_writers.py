@@ -117,7 +117,7 @@ def packages(monkeypatch):
 
     class Run:
         def __init__(self):
-            self.summary: dict = {}
+            self.summary = types.SimpleNamespace(update=lambda values: calls.append(("summary", values)))
             self.info = types.SimpleNamespace(run_id="abc")
 
         def log(self, values):
@@ -130,7 +130,7 @@ def packages(monkeypatch):
             calls.append(("finish", exit_code))
 
     def init(*, name, id, resume, dir, config):
-        calls.append(("init", name, id, resume, config))
+        calls.append(("init", name, id, resume, dir, config))
         return Run()
 
     def start_run(*, run_id=None, run_name=None):
@@ -138,7 +138,9 @@ def packages(monkeypatch):
         return Run()
 
     wandb = types.SimpleNamespace(
-        init=init, Image=lambda image, caption: ("image", image.size), Histogram=lambda v: len(v)
+        init=init,
+        Image=lambda image, caption: ("image", image.size, caption),
+        Histogram=lambda values: ("histogram", values.tolist()),
     )
     mlflow = types.SimpleNamespace(
         start_run=start_run,
@@ -152,33 +154,67 @@ def packages(monkeypatch):
     return calls
 
 
-def use(name: str, folder: Path) -> None:
-    about = About("x", folder, {f"key{k:03d}": k for k in range(150)})
-    writer = open_writer(name, about)
-    writer.scalars("train", 5, {"loss": 0.5})
+def use(name: str, folder: Path, summary: dict) -> None:
+    writer = open_writer(name, About("x", folder, {f"key{k:03d}": k for k in range(150)}))
+    writer.scalars("train", 5, {"loss": 0.5, "accuracy": 0.25})
+    writer.scalars("validation", 5, {"loss": 0.75})
     writer.image("most wrong", 5, confusion_png(FOUND) or b"", "caption")
-    writer.histograms(5, {"w": np.array([1.0, np.nan]), "empty": np.zeros(0)})
+    writer.histograms(5, {"w": np.array([1.0, np.nan, 3.0]), "empty": np.zeros(0)})
     writer.text("plateau", 5, "slower")
-    writer.close({"best": 0.5, "none": None})
+    writer.close(summary)
 
 
-def test_wandb(packages, tmp_path):
-    use("wandb", tmp_path)
-    use("wandb", tmp_path)
-    begun = [call for call in packages if call[0] == "init"]
-    assert begun[0] == begun[1]  # the same folder is the same run
-    assert ("log", {"update": 5, "train/loss": 0.5}) in packages
-    assert ("log", {"update": 5, "weights/w": 1}) in packages
-    assert packages[-1] == ("finish", 0)
+def size_of_picture() -> tuple[int, int]:
+    return Image.open(io.BytesIO(confusion_png(FOUND) or b"")).size
 
 
-def test_mlflow(packages, tmp_path):
-    use("mlflow", tmp_path)
-    use("mlflow", tmp_path)
+def test_wandb_gets_every_value(packages, tmp_path):
+    use("wandb", tmp_path, {"best": 0.5, "none": None})
+    (_, name, identity, resume, folder, config), *after = packages
+    assert (name, resume, folder) == ("x", "allow", str(tmp_path))
+    assert config == {f"key{k:03d}": k for k in range(150)}
+    assert len(identity) == 16
+    assert after == [
+        ("define", "update", None),
+        ("define", "*", "update"),
+        ("log", {"update": 5, "train/loss": 0.5, "train/accuracy": 0.25}),
+        ("log", {"update": 5, "validation/loss": 0.75}),
+        ("log", {"update": 5, "validation/most wrong": ("image", size_of_picture(), "caption")}),
+        ("log", {"update": 5, "weights/w": ("histogram", [1.0, 3.0])}),
+        ("summary", {"best": 0.5}),
+        ("finish", 0),
+    ]
+
+
+def test_wandb_knows_a_run_by_its_folder(packages, tmp_path):
+    use("wandb", tmp_path, {"best": 0.5})
+    use("wandb", tmp_path, {})
+    use("wandb", tmp_path / "other", {})
+    first, again, other = (call[2] for call in packages if call[0] == "init")
+    assert first == again != other
+    assert [call[1] for call in packages if call[0] == "finish"] == [0, 1, 1]  # without a result it failed
+
+
+def test_mlflow_gets_every_value(packages, tmp_path):
+    use("mlflow", tmp_path, {"best": 0.5})
+    begun, one, two, *after = packages
+    assert begun == ("start", None, "x")
+    assert (len(one[1]), len(two[1])) == (100, 50)  # a server takes no more at once
+    assert {**one[1], **two[1]} == {f"key{k:03d}": str(k) for k in range(150)}
+    assert after == [
+        ("metrics", {"train_loss": 0.5, "train_accuracy": 0.25}, 5),
+        ("metrics", {"validation_loss": 0.75}, 5),
+        ("image", size_of_picture(), "most_wrong_5.png"),
+        ("end", "FINISHED"),
+    ]
+
+
+def test_mlflow_goes_on_with_the_run_of_the_folder(packages, tmp_path):
+    use("mlflow", tmp_path, {"best": 0.5})
+    use("mlflow", tmp_path, {})
     assert [call for call in packages if call[0] == "start"] == [("start", None, "x"), ("start", "abc", None)]
-    assert [len(call[1]) for call in packages if call[0] == "params"] == [100, 50]
-    assert ("metrics", {"train_loss": 0.5}, 5) in packages
-    assert packages[-1] == ("end", "FINISHED")
+    assert sum(call[0] == "params" for call in packages) == 2  # of the first start: they cannot be changed
+    assert packages[-1] == ("end", "FAILED")
 
 
 def test_every_writer_of_the_config_exists():

@@ -1,0 +1,225 @@
+"""Every command in README and docs/ is run: here, or by the test that the table names.
+
+Cheap ones run here as they are written, one after the other in one process, in a folder that has what the pages speak of:
+photos, the shipped recipes (those that are trained, made small), a finished run.
+"""
+
+import ast
+import re
+import shlex
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from documented import REPOSITORY, Command, commands, inline_commands, stray_commands
+from ready_runs import noise_folders
+
+from distxcept.cli.main import COMMANDS, build_parser, main
+
+# Who runs what, by patterns of the command; each must match something.
+RUN_BY: dict[str, tuple[str, ...]] = {
+    "integration/test_doctor.py::test_doctor_on_this_machine": (r"distxcept doctor",),
+    "unit/bench/test_programs.py::test_the_command": (r"distxcept bench",),
+    "integration/test_train.py::test_run_folder": (r"distxcept train cfg\.yaml$",),
+    "integration/test_train.py::test_killed_and_gone_on_with_on_any_engine": (
+        r"distxcept train cfg\.yaml engine\.devices=2$",
+        r"mpirun .*distxcept train",
+    ),
+    "integration/test_train.py::test_evaluate_counts_every_sample_once_on_any_engine": (
+        r"distxcept evaluate .*engine\.devices=2",
+        r"mpirun .*distxcept evaluate",
+    ),
+    "integration/test_train.py::test_pruned_weights_are_zero": (r"distxcept train .*optimizer\.pruning=",),
+    "integration/test_equivalence.py::test_same_weights": (
+        r"distxcept train cfg\.yaml run\.name=(one|two) ",
+    ),
+    "integration/test_data_pack.py::test_packed_data_makes_the_same_updates": (
+        r"distxcept train configs/flowers\.yaml 'data\.train=\{kind: records",
+    ),
+    "integration/test_launch.py::test_a_request_to_stop_lets_every_rank_save": (
+        r"horovodrun .*distxcept train",
+    ),
+    "integration/test_launch.py::test_goes_on_without_a_lost_host": (r"distxcept launch .*--hosts",),
+    "integration/test_launch_train.py::test_goes_on_after_a_lost_rank": (
+        r"distxcept launch cfg\.yaml --np 4$",
+    ),
+    "integration/test_memory_limit.py::test_the_supervisor_recovers_where_tensorflow_dies": (
+        r"distxcept launch .*memory\.limit=",
+    ),
+    "integration/test_memory_limit.py::test_auto_takes_what_fits_and_remembers_it": (
+        r"distxcept plan .*--probe",
+    ),
+    "integration/test_slurm_train.py::test_two_nodes": (
+        r"srun .*distxcept train",
+        r"distxcept submit cfg\.yaml --nodes 2 --gpus-per-node 4 --time 8:00:00$",
+    ),
+    "integration/test_sbatch.py::test_array": (r"distxcept submit .*--array", r"sbatch --array"),
+    "integration/test_sbatch.py::test_runs_to_its_end": (r"sbatch slurm/train", r"sbatch slurm/single"),
+    "integration/test_export.py::test_keras": (r"distxcept export .*--format keras",),
+    "integration/test_export.py::test_saved_model_answers_for_the_bytes_of_files": (
+        r"distxcept export .*--format savedmodel",
+    ),
+    "integration/test_export.py::test_tflite": (r"distxcept export .*--format tflite",),
+    "integration/test_export.py::test_onnx": (r"distxcept export .*--format onnx",),
+    "integration/test_predict.py::test_a_program_on_the_other_end_gets_each_answer_at_once": (
+        r"find .*\| distxcept predict .* -",
+    ),
+    "unit/data/test_flowers.py::test_a_second_run_keeps_it_and_other_settings_are_refused": (
+        r"python -m distxcept\.data\.flowers",
+    ),
+    "integration/test_horovod_build.py::test_the_whole_gpu_wheel_builds_links_and_loads": (
+        r"launch/build_horovod\.sh --gpu",
+    ),
+}
+
+# What no test runs, and why.
+NOT_RUN = {
+    r"launch/build_horovod\.sh$": "`make test` itself runs it, before any test",
+    r"QUICK=1 benchmarks/everything\.sh": "takes a quarter of an hour; its programs are tested in unit/bench",
+    r"tensorboard --logdir": "a program of others; what it reads is checked by integration/test_tensorboard.py",
+    r"\. \.venv/bin/activate": "the shell's; a test runs in an environment already",
+}
+
+EVERY = commands()
+
+
+PATTERNS = [*(pattern for patterns in RUN_BY.values() for pattern in patterns), *NOT_RUN]
+
+
+def row_of(command: Command) -> str | None:
+    return next((pattern for pattern in PATTERNS if re.match(pattern, command.text)), None)
+
+
+def is_left(command: Command, program: str) -> bool:
+    """Nobody else runs it: it is this file's."""
+    return command.words[0] == program and row_of(command) is None
+
+
+def test_every_command_has_somebody_who_runs_it():
+    assert len(EVERY) > 60
+    ours = ("distxcept", "make", "pip")
+    nobody = [f"{c.where}: {c.text}" for c in EVERY if row_of(c) is None and c.words[0] not in ours]
+    assert not nobody
+
+
+def test_every_command_stands_where_it_is_looked_for():
+    assert [f"{line.where}: {line.text}" for line in stray_commands()] == []
+
+
+def test_the_table_names_tests_that_exist():
+    assert {row_of(command) for command in EVERY} >= set(PATTERNS), "rows without a command"
+    for name in RUN_BY:
+        file, _, function = name.partition("::")
+        tree = ast.parse((REPOSITORY / "tests" / file).read_text())
+        assert function in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}, name
+
+
+@pytest.mark.parametrize("command", [c for c in EVERY if is_left(c, "make")], ids=lambda c: c.where)
+def test_make_knows_its_target(command):
+    """What quickstart consists of is run below; the others install, or take hours."""
+    done = subprocess.run(["make", "-n", *command.words[1:]], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    if command.words[1] == "quickstart":
+        assert "distxcept train configs/quickstart.yaml" in done.stdout
+
+
+@pytest.mark.parametrize("command", [c for c in EVERY if is_left(c, "pip")], ids=lambda c: c.where)
+def test_pip_installs_what_there_is(command):
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    extra = re.fullmatch(r"distxcept\[(\w+)\]", command.words[-1])
+    assert extra is None or extra[1] in project["optional-dependencies"]
+
+
+@pytest.mark.parametrize("command", inline_commands(), ids=lambda command: command.where)
+def test_commands_in_running_text_are_known(command):
+    words = re.split(r"\s+", command.text)[1:]
+    if words[0] in ("COMMAND", "--help"):
+        return
+    assert words[0] in COMMANDS
+    parser = build_parser()._subparsers._group_actions[0].choices[words[0]]  # type: ignore[union-attr, index, call-overload]
+    text = parser.format_help()
+    for below in (a.choices for a in parser._actions if a.dest == "action"):
+        text += "".join(action.format_help() for action in below.values())
+    for option in (word for word in words if word.startswith("--")):
+        assert option in text, command.text
+
+
+SMALL = {
+    "run": {"epochs": 4, "evaluate_every": 1000, "telemetry_every": None, "early_stopping": None},
+    # Frozen, because a short backward pass is traced faster.
+    "model": {"image_size": 71, "width": 0.0625, "middle_blocks": 1, "freeze": "block13", "weights": None},
+    "batch": {"global": 4, "virtual": 4, "micro": 4},
+}
+
+
+def make_small(path: Path) -> None:
+    config = yaml.safe_load(path.read_text())
+    for section, values in SMALL.items():
+        config[section] = {**config[section], **values}
+    path.write_text(yaml.safe_dump(config))
+
+
+TRAINED_FIRST = (
+    "distxcept train configs/quickstart.yaml --profile updates=10-15",
+    "distxcept train configs/finetune.yaml data.train.path=photos/train data.validation.path=photos/validation",
+)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the pages speak of, with the two runs that several of them go on from."""
+    folder = tmp_path_factory.mktemp("documented")
+    shutil.copytree(REPOSITORY / "configs", folder / "configs")
+    for name in ("quickstart", "finetune", "flowers"):
+        make_small(folder / "configs" / f"{name}.yaml")
+    shutil.copy(folder / "configs" / "quickstart.yaml", folder / "cfg.yaml")
+    for name in ("data/flowers", "photos"):
+        noise_folders(folder / name)
+    photos = folder / "photos"
+    shutil.copytree(photos / "validation", photos / "test")
+    for name in ("new-photos", "more-photos"):
+        shutil.copytree(photos / "validation" / "rose", folder / name)
+    shutil.copy(folder / "new-photos" / "0.jpg", folder / "photo.jpg")
+    assert {command.text for command in EVERY} >= set(TRAINED_FIRST)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for text in TRAINED_FIRST:
+            assert main([*shlex.split(text)[1:], "-q"]) == 0
+    assert list(folder.glob("runs/quickstart/tensorboard/**/*.xplane.pb"))
+    for name in ("one", "two"):
+        shutil.copytree(folder / "runs" / "quickstart", folder / "runs" / name)
+    return folder
+
+
+def cheap_commands() -> dict[str, list[Command]]:
+    """Of each page those that nobody else runs."""
+    pages: dict[str, list[Command]] = {}
+    for command in EVERY:
+        if is_left(command, "distxcept"):
+            pages.setdefault(command.where.split(":")[0], []).append(command)
+    return pages
+
+
+@pytest.mark.parametrize(
+    ("page", "found"), cheap_commands().items(), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_run_as_written(page, found, prepared, tmp_path, monkeypatch, capsys):
+    """In their order, since one makes what the next one reads."""
+    folder = shutil.copytree(prepared, tmp_path / "folder")
+    if page == "docs/first_run.md":
+        shutil.rmtree(folder / "runs" / "finetune")  # it trains one of its own
+    monkeypatch.chdir(folder)
+    for command in found:
+        words, output = command.words[1:], None
+        if words[0] == "launch" and shutil.which("mpirun") is None:
+            continue
+        if ">" in words:
+            words, output = words[: words.index(">")], folder / words[-1]
+        code = main(words)
+        captured = capsys.readouterr()
+        assert code == 0, f"{command.where}: {command.text}: exit {code}\n{captured.err}"
+        if output is not None:
+            output.write_text(captured.out)

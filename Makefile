@@ -5,8 +5,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-# Files side by side: most of a test's time is tracing, which uses one core. `make test PARALLEL=` runs one by one.
-PARALLEL ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 10
+# Files side by side, on two cores three: most of a test's time is tracing, which uses one core, and many wait for other
+# processes. `make test PARALLEL=` runs one by one.
+PARALLEL ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 10
 BUILD_TOOLS := cmake setuptools wheel packaging hatchling editables
 
 .DEFAULT_GOAL := help

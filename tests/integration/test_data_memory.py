@@ -18,14 +18,14 @@ from distxcept.data.sources import open_source
 source = open_source(FolderSource(kind="folder", path=sys.argv[1]))
 plan = plan_batches(samples=len(source), global_batch=16, virtual_batch=16, micro_batch=16)
 starts = []
-for epoch in range(4):
+for epoch in range(3):
     begun = time.perf_counter()
     options = dict(image_size=71, seed=1, augment=Augment(crop=Crop()), host_memory="4MB", workers=2)
     with updates(source, plan, replicas=range(1), first_epoch=epoch,
                  first_update=plan.updates_per_epoch // 2, **options) as batches:
         next(batches)
         starts.append(time.perf_counter() - begun)
-        for _ in range(60):
+        for _ in range(30):
             next(batches)
 # Not ru_maxrss: a process inherits that of the one that started it.
 peak = int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024

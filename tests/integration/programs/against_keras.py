@@ -184,6 +184,8 @@ def main(path: str) -> None:
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * len(DEVICES))
     keras.config.set_floatx("float64")
+    # Rewriting graphs for speed costs more than such small trainings can win.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     results = {f"start/{name}": value for name, value in start_weights().items()}
     for case in CASES:
         for who in case.who:

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import tensorflow as tf
 
 from distxcept.config.schema import Config
 from distxcept.engines.devices import prepare_devices
@@ -11,10 +12,12 @@ from distxcept.training.build import build_training
 from distxcept.training.memory_phases import describe_phases, measure_phases
 
 found, device = [], prepare_devices(1, 1)[0]
+# Rewriting graphs for speed costs more than such small steps can win.
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 for micro in (8, 32):
     config = Config.model_validate(
         {
-            "model": {"image_size": 128, "width": 0.25, "middle_blocks": 1},
+            "model": {"image_size": 96, "width": 0.25, "middle_blocks": 1},
             "data": {"train": {"kind": "synthetic", "samples": 64, "classes": 3}},
             "batch": {"global": 32, "virtual": 8, "micro": micro},
             "optimizer": {"name": "adam", "ema": 0.9},

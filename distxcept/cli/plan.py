@@ -73,7 +73,9 @@ def _probe(plan: "Proposal", args: argparse.Namespace) -> "tuple[Candidate | Non
     """What fits in truth. On stderr how it goes."""
     from distxcept.errors import ConfigError
     from distxcept.launch.environment import prepare_environment
+    from distxcept.memory.cuda_cards import bus_ids
     from distxcept.memory.measuring import describe, kind_of, measure, trial_request
+    from distxcept.memory.nvml import find_cards, read_cards
 
     if args.memory or args.device:
         raise ConfigError("--probe measures this machine's own device; leave out --memory and --device")
@@ -81,6 +83,7 @@ def _probe(plan: "Proposal", args: argparse.Namespace) -> "tuple[Candidate | Non
         plan.config, verbose=args.verbose
     )  # the children inherit it, as those of the training do
     device = "CPU:0" if plan.budget.device == "cpu" else "GPU:0"
+    cards = read_cards(find_cards(bus_ids([0]))) if device == "GPU:0" else []
     said: list[str] = []
 
     def tell(message: str) -> None:
@@ -89,7 +92,7 @@ def _probe(plan: "Proposal", args: argparse.Namespace) -> "tuple[Candidate | Non
             print(message, file=sys.stderr, flush=True)
 
     trial = trial_request(plan, plan.batches, device, replica=0)
-    best, measured = measure(plan, trial, kind=kind_of(device), notice=tell)
+    best, measured = measure(plan, trial, kind=kind_of(device, cards), notice=tell)
     for one in measured:
         if (line := describe(one)) not in said:  # known from an earlier measurement
             tell(line)

@@ -247,7 +247,10 @@ class EngineSection(Section):
         Literal["auto"]
         | PositiveInt
         | Annotated[tuple[NameText, ...], Field(strict=False, min_length=1, max_length=1024)]
-    ) = Field(default="auto", description="devices of this process: all, a number, or a list of names")
+    ) = Field(
+        default="auto",
+        description="devices of this process: all, a number, or a list of names like GPU:1; others are left alone",
+    )
     shares: Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=1, max_length=65536)] | None = (
         Field(default=None, description="work of each replica in proportion, where cards differ; null: even")
     )

@@ -34,9 +34,8 @@ def prepare_devices(
 def _prepare(devices: str | int | Sequence[str], threads: int | None, limit_bytes: int | None) -> list[str]:
     _set_threads(threads)
     gpus = tf.config.list_physical_devices("GPU")
-    _share_gpus(gpus, limit_bytes)
     if not isinstance(devices, (str, int)):
-        return _named(list(devices), len(gpus))
+        return _take_gpus(gpus, _named(list(devices), len(gpus)), limit_bytes)
     if devices == "auto":
         devices = max(1, len(gpus))
     assert isinstance(devices, int)
@@ -45,7 +44,7 @@ def _prepare(devices: str | int | Sequence[str], threads: int | None, limit_byte
             raise ConfigError(
                 f"engine.devices is {devices}, but TensorFlow sees {len(gpus)} GPUs; see distxcept doctor"
             )
-        return [f"GPU:{k}" for k in range(devices)]
+        return _take_gpus(gpus, [f"GPU:{k}" for k in range(devices)], limit_bytes)
     _split_cpu(devices)
     return [f"CPU:{k}" for k in range(devices)]
 
@@ -68,9 +67,7 @@ def prepare_rank_device(
             f"local rank {local_rank} has no GPU of its own: this host has {placement.local_size} ranks and "
             f"{len(gpus)} GPUs; launch at most one rank for each GPU"
         )
-    tf.config.set_visible_devices(gpus[number], "GPU")
-    _share_gpus([gpus[number]], limit_bytes)
-    return "GPU:0"
+    return _take_gpus(gpus, [f"GPU:{number}"], limit_bytes)[0]
 
 
 def _named(names: list[str], gpus: int) -> list[str]:
@@ -94,6 +91,20 @@ def _split_cpu(number: int) -> None:
     if number > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * number)
+
+
+def _take_gpus(gpus: Sequence, names: list[str], limit_bytes: int | None) -> list[str]:
+    """The names from here on: TensorFlow counts what it may see, from 0, in the order of the machine.
+
+    The other cards are hidden from it: it would start on each that it sees, and take some of its memory.
+    """
+    if not gpus:
+        return names
+    numbers = sorted(int(name[4:]) for name in names if name.startswith("GPU"))
+    taken = [gpus[number] for number in numbers]
+    tf.config.set_visible_devices(taken, "GPU")
+    _share_gpus(taken, limit_bytes)
+    return [f"GPU:{numbers.index(int(name[4:]))}" if name.startswith("GPU") else name for name in names]
 
 
 def _share_gpus(gpus: Sequence, limit_bytes: int | None) -> None:

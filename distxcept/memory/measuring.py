@@ -9,20 +9,22 @@ from distxcept.cluster.compute import in_effect
 from distxcept.config.size import parse_size, show_size
 from distxcept.memory.candidates import Candidate
 from distxcept.memory.memory_plan import MemoryPlan
-from distxcept.memory.nvml import NvmlUnavailable, read_gpus
+from distxcept.memory.nvml import GpuState
 from distxcept.memory.planning import Proposal
 from distxcept.memory.probe import Cache, Measured, probe, run_child
 
 RELEVANT = ("model", "batch", "optimizer", "precision", "memory")
 """Sections of the config on which a measurement depends."""
+LIMIT_STEP_BYTES = 128 * 2**20
+"""What is free on a card varies by some MiB from start to start; that is no reason to measure again."""
 
 
 def trial_request(proposal: Proposal, plan: BatchPlan, device: str, *, replica: int) -> dict[str, Any]:
-    """What the child has to know, but for the candidate itself."""
+    """What the child has to know, but for the candidate itself; `device` as a process counts that sees all cards."""
     config, budget = proposal.config, proposal.budget
     limit_bytes = None if config.memory.limit is None else parse_size(config.memory.limit)
     if budget.device == "gpu":
-        limit_bytes = budget.tensor_bytes
+        limit_bytes = max(1, budget.tensor_bytes // LIMIT_STEP_BYTES) * LIMIT_STEP_BYTES
     return {
         "config": config.model_dump(mode="json", by_alias=True),
         "classes": proposal.layout.classes,
@@ -41,7 +43,8 @@ def measure(
     cache = Cache.of_user()
     relevant = {name: trial["config"][name] for name in RELEVANT}
     settings = {**in_effect(), "jit": proposal.config.engine.jit}
-    key = cache.key({**trial, "config": relevant, "kind": kind, "settings": settings})
+    about = {name: value for name, value in trial.items() if name != "device"}  # equal cards are of one kind
+    key = cache.key({**about, "config": relevant, "kind": kind, "settings": settings})
     known = {(m.micro_batch, m.remat): m for m in cache.read(key) or []}
     if not known:
         notice("measuring which micro batch fits and is fastest; the result is kept for the next start")
@@ -80,15 +83,11 @@ def nothing_fits(proposal: Proposal, measured: Sequence[Measured]) -> str:
     )
 
 
-def kind_of(device: str) -> str:
-    """The model of a device, like CPU:0 or GPU:1: equal ones need one measurement."""
+def kind_of(device: str, cards: Sequence[GpuState]) -> str:
+    """The model of a device: equal ones need one measurement. `cards` is what the driver tells of it, if it does."""
     if device.startswith("CPU"):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
         return "CPU"
-    gpus = read_gpus()
-    number = int(device.partition(":")[2])
-    if isinstance(gpus, NvmlUnavailable) or number >= len(gpus):
-        return device
-    return f"{gpus[number].name} {gpus[number].memory_total_bytes}"
+    return f"{cards[0].name} {cards[0].memory_total_bytes}" if cards else "GPU"

@@ -106,6 +106,12 @@ def read_gpus(indexes: Sequence[int] | None = None) -> list[GpuState] | NvmlUnav
     return [_read_gpu(nvml, index, driver_version) for index in chosen]
 
 
+def read_cards(numbers: Sequence[int]) -> list[GpuState]:
+    """Those of these numbers, as the driver sees them now; empty where it tells nothing."""
+    found = read_gpus(numbers) if numbers else []
+    return found if isinstance(found, list) else []
+
+
 def find_cards(bus_ids: Sequence[str]) -> list[int]:
     """The driver's numbers of the cards at these places of the PCI bus; what is not found is left out."""
     nvml = _start()

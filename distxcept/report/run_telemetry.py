@@ -12,12 +12,13 @@ from distxcept.memory.candidates import Situation
 from distxcept.memory.estimate import EngineName
 from distxcept.memory.memory_plan import read_memory_plan
 from distxcept.memory.notices import SETTLING_UPDATES, Judge
+from distxcept.memory.nvml import read_cards
 from distxcept.memory.roomier import Roomier
 from distxcept.memory.telemetry import Telemetry
 from distxcept.model.layout import Layout
 from distxcept.report.telemetry_files import TelemetryFiles
 from distxcept.training.build import Training
-from distxcept.training.own_cards import numbers_of_cards, read_cards
+from distxcept.training.own_cards import numbers_of_cards
 
 
 def telemetry_of(training: Training, run_folder: Path) -> Telemetry:

@@ -23,8 +23,9 @@ from distxcept.memory.budget import fullest_card_budget, host_budget, others_on_
 from distxcept.memory.estimate import EngineName
 from distxcept.memory.measuring import kind_of, measure, nothing_fits, trial_request
 from distxcept.memory.memory_plan import MemoryPlan
+from distxcept.memory.nvml import read_cards
 from distxcept.memory.planning import Proposal, make_plan
-from distxcept.training.own_cards import numbers_of_cards, read_cards
+from distxcept.training.own_cards import device_for_child, numbers_of_cards
 
 HOST_PART = 0.5
 """Of the host's free memory that a run takes without having been told how much."""
@@ -79,7 +80,8 @@ def _choices_of_all(
 ) -> list[Choice]:
     """The choice of each rank. Of each kind of device the first rank measures, so that equal ones do not repeat it."""
     device = engine.devices()[0]
-    kind = f"{kind_of(device)} {plan.shares[engine.local_replicas[0]]}"
+    own = kind_of(device, read_cards(numbers_of_cards([device])))
+    kind = f"{own} {plan.shares[engine.local_replicas[0]]}"
     kinds = [message.decode() for message in engine.exchange(kind.encode())]
     mine = Choice(0, False)
     if kinds.index(kind) == engine.rank:
@@ -96,7 +98,7 @@ def _choose_here(
         likely = proposal.chosen or min(proposal.candidates, key=lambda one: one.needed_bytes)
         return Choice(likely.micro_batch, likely.remat)
     replica = engine.local_replicas[0]
-    trial = trial_request(proposal, plan, engine.devices()[0], replica=replica)
+    trial = trial_request(proposal, plan, device_for_child(engine.devices()[0]), replica=replica)
     best, measured = measure(proposal, trial, kind=kind, notice=notice)
     if best is None:
         return Choice(0, False, problem=nothing_fits(proposal, measured))

@@ -20,7 +20,8 @@ from distxcept import __version__
 from distxcept.engines import Engine
 from distxcept.errors import ConfigError
 from distxcept.memory.links import link_by_measurement
-from distxcept.training.own_cards import numbers_of_cards, read_cards
+from distxcept.memory.nvml import read_cards
+from distxcept.training.own_cards import numbers_of_cards
 
 REDUCED_BYTES = 100_000_000
 CLOCK_SECONDS = 2.0

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from statistics import mean, median
 
 from distxcept.engines import Engine
-from distxcept.training.own_cards import numbers_of_cards, read_cards
+from distxcept.memory.nvml import read_cards
+from distxcept.training.own_cards import numbers_of_cards
 
 EVERY = 5
 """Updates of a window; the ranks compare notes at its end."""

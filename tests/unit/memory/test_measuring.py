@@ -1,0 +1,67 @@
+"""What a measurement depends on, and what it does not."""
+
+import pytest
+
+from distxcept.config.schema import Config
+from distxcept.data.peek import Glimpse
+from distxcept.memory import measuring
+from distxcept.memory.budget import GPU_OWN_BYTES, gpu_budget
+from distxcept.memory.measuring import kind_of, measure, trial_request
+from distxcept.memory.planning import make_plan
+from distxcept.memory.probe import Cache, Measured
+from tests.unit.memory.samples import GIB, card
+
+MIB = 2**20
+
+
+def proposal(free_bytes: int):
+    config = Config.model_validate(
+        {
+            "model": {"image_size": 96, "width": 0.25},
+            "data": {"train": {"kind": "synthetic", "samples": 64, "classes": 4}},
+            "batch": {"global": 32, "virtual": 8},
+        }
+    )
+    budget = gpu_budget("a card", free_bytes, config.memory)
+    return make_plan(config, budget, Glimpse(64, 4), replicas=1, engine="single")
+
+
+@pytest.mark.parametrize(
+    ("device", "cards", "kind"),
+    [
+        ("GPU:0", [card(3, name="T4", memory_total_bytes=16 * GIB)], f"T4 {16 * GIB}"),
+        ("GPU:0", [], "GPU"),  # the driver tells nothing: equal on all ranks
+        ("GPU:5", [], "GPU"),
+    ],
+)
+def test_kinds_of_cards(device, cards, kind):
+    assert kind_of(device, cards) == kind
+
+
+def test_the_kind_of_a_processor_is_its_model():
+    assert kind_of("CPU:0", []) == kind_of("CPU:1", []) != "GPU"
+
+
+def measured_with(monkeypatch, tmp_path, free_bytes, device):
+    """How many trials that took."""
+    tried = []
+
+    def run(request, micro):
+        tried.append(request)
+        return Measured(micro, request["remat"], True, 1, 100 / micro)
+
+    monkeypatch.setattr(Cache, "of_user", lambda: Cache(tmp_path))
+    monkeypatch.setattr(measuring, "run_child", run)
+    plan = proposal(free_bytes)
+    measure(
+        plan, trial_request(plan, plan.batches, device, replica=0), kind="T4 1", notice=lambda message: None
+    )
+    return tried
+
+
+def test_an_equal_card_and_some_mib_more_or_less_need_no_new_trial(monkeypatch, tmp_path):
+    free = 8 * GIB + GPU_OWN_BYTES + 300 * MIB
+    first = measured_with(monkeypatch, tmp_path, free + 70 * MIB, "GPU:0")
+    assert first and first[0]["limit_bytes"] == 8 * GIB
+    assert not measured_with(monkeypatch, tmp_path, free + 20 * MIB, "GPU:2")
+    assert measured_with(monkeypatch, tmp_path, free - GIB, "GPU:0")

@@ -1,6 +1,6 @@
 """How much of a device tensors may take: what there is, less what others, the reserve and TensorFlow itself hold."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from distxcept.config.schema import MemorySection
@@ -72,20 +72,3 @@ def host_budget(free_bytes: int, replicas: int, processes: int, memory: MemorySe
 
 def _limit(memory: MemorySection) -> int | None:
     return None if memory.limit is None else parse_size(memory.limit)
-
-
-def others_on_cards(gpus: Sequence[GpuState], own_pids: Collection[int]) -> list[str]:
-    """A sentence for each card of which other processes hold memory, with their names and bytes."""
-    told = []
-    for gpu in gpus:
-        others = [process for process in gpu.processes if process.pid not in own_pids and process.used_bytes]
-        if others:
-            list_of = ", ".join(
-                f"{one.name or 'a process'} (pid {one.pid}) {show_size(one.used_bytes or 0)}"
-                for one in others
-            )
-            told.append(
-                f"GPU {gpu.index} {gpu.name or ''} is shared: {list_of}; {show_size(gpu.memory_free_bytes or 0)} are "
-                "left, and the plan is made for those"
-            )
-    return told

@@ -11,8 +11,9 @@ from typing import Any
 
 from distxcept.config.size import show_size
 from distxcept.memory.creep import LOOK_EVERY, Creep, History
-from distxcept.memory.nvml import GpuProcess, GpuState
+from distxcept.memory.nvml import GpuState
 from distxcept.memory.sample import Moment, Sample
+from distxcept.memory.sharing import others_on_card
 
 WINDOW = 24
 """Samples of training that a judgement looks at: two minutes at the usual 5 seconds."""
@@ -24,9 +25,6 @@ HIGH_DATA_WAIT = 0.1
 WARM_UP_UPDATES = 20
 SETTLING_UPDATES = 50
 OTHERS_SAMPLES = 3
-OTHERS_SHARE = 0.02
-"""A process with less than this part of a card (a desktop, a monitor) is in nobody's way."""
-HARMLESS_PROGRAMS = ("nvidia-cuda-mps-server",)
 
 Larger = Callable[[Moment, int], tuple[int, int] | None]
 """(the moment, bytes free on the fullest card) → the largest micro batch that would fit besides, and its micro steps."""
@@ -63,7 +61,7 @@ class Judge:
 
     def look(self, sample: Sample) -> list[Notice]:
         self._keep(sample)
-        found = [*others_on_cards(self._recent, self._own_pids)]
+        found = [*shared_cards(self._recent, self._own_pids)]
         if sample.moment.phase == "train" and len(self._training) == WINDOW:
             found += throttled(self._training)
             found += idle_while_more_fits(self._training, self._larger)
@@ -148,33 +146,18 @@ def throttled(window: Sequence[Sample]) -> Iterable[Notice]:
             )
 
 
-def others_on_cards(window: Sequence[Sample], own_pids: Collection[int]) -> Iterable[Notice]:
-    """Processes that were there in every sample of the window."""
+def shared_cards(window: Sequence[Sample], own_pids: Collection[int]) -> Iterable[Notice]:
+    """Processes of others that were there in every sample of the window."""
     if len(window) < OTHERS_SAMPLES:
         return
     for cards in _by_card(window):
-        now = cards[-1]
-        stayed = set.intersection(*({process.pid for process in card.processes} for card in cards))
-        present = [process for process in now.processes if process.pid in stayed]
-        others = [process for process in present if process.pid not in own_pids and _in_the_way(process, now)]
-        known = any(process.pid in own_pids for process in present)
-        if not known and len(others) < 2:
-            # Inside a container the driver counts processes otherwise: then this one is ours.
+        shared = others_on_card(cards, own_pids, at_work=True)
+        if shared is None:
             continue
-        named = ", ".join(
-            f"{process.name or 'a process'} (pid {process.pid}, {_size(process)})" for process in others
-        )
-        if not others:
-            continue
-        if known:
-            text = f"GPU {now.index} is shared with {named}: end it, or set memory.limit so that both fit"
-        else:
-            text = (
-                f"{len(others)} processes are on GPU {now.index}, one of them this training: {named}: "
-                "end the others, or set memory.limit so that all fit"
-            )
-        listed = [{"pid": p.pid, "name": p.name, "bytes": p.used_bytes} for p in others]
-        yield Notice("shared_card", f"GPU {now.index}", text, {"processes": listed})
+        one = len(shared.others) == 1
+        remedy = f"end {'it' if one else 'the others'}, or set memory.limit so that {'both' if one else 'all'} fit"
+        listed = [{"pid": p.pid, "name": p.name, "bytes": p.used_bytes} for p in shared.others]
+        yield Notice("shared_card", f"GPU {shared.card.index}", f"{shared}: {remedy}", {"processes": listed})
 
 
 def idle_while_more_fits(window: Sequence[Sample], larger: Larger) -> Iterable[Notice]:
@@ -254,13 +237,3 @@ def _clocks(cards: Sequence[GpuState]) -> str:
 def _highest_temperature(cards: Sequence[GpuState]) -> str:
     known = [card.temperature_celsius for card in cards if card.temperature_celsius is not None]
     return f"{max(known)} °C" if known else "temperature unknown"
-
-
-def _in_the_way(process: GpuProcess, card: GpuState) -> bool:
-    if process.name in HARMLESS_PROGRAMS or process.used_bytes is None or card.memory_total_bytes is None:
-        return False
-    return process.used_bytes >= OTHERS_SHARE * card.memory_total_bytes
-
-
-def _size(process: GpuProcess) -> str:
-    return show_size(process.used_bytes) if process.used_bytes is not None else "size unknown"

@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import cast
 
-import psutil
 import tensorflow as tf
 
 from distxcept.data.host import free_memory
-from distxcept.engines import Engine
 from distxcept.memory.candidates import Situation
 from distxcept.memory.estimate import EngineName
 from distxcept.memory.memory_plan import read_memory_plan
@@ -18,7 +16,7 @@ from distxcept.memory.telemetry import Telemetry
 from distxcept.model.layout import Layout
 from distxcept.report.telemetry_files import TelemetryFiles
 from distxcept.training.build import Training
-from distxcept.training.own_cards import numbers_of_cards
+from distxcept.training.own_cards import numbers_of_cards, pids_of_job
 
 
 def telemetry_of(training: Training, run_folder: Path) -> Telemetry:
@@ -54,12 +52,3 @@ def telemetry_of(training: Training, run_folder: Path) -> Telemetry:
         read_cards=lambda: read_cards(cards),
         device_bytes=lambda: tuple(tf.config.experimental.get_memory_info(gpu)["current"] for gpu in gpus),
     )
-
-
-def pids_of_job(engine: Engine) -> set[int]:
-    """This process and the ranks beside it: an MPI library may hold a little of its neighbours' cards."""
-    own = psutil.Process()
-    if engine.local_ranks == 1:
-        return {own.pid}
-    parent = own.parent()
-    return {own.pid} | {child.pid for child in (parent.children() if parent else [])}

@@ -8,7 +8,6 @@ An earlier process that was lost for want of memory has left its word in the run
 """
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import cast
@@ -19,13 +18,14 @@ from distxcept.data.host import free_memory, usable_cores
 from distxcept.data.peek import Glimpse
 from distxcept.engines import Engine
 from distxcept.errors import DoesNotFitError
-from distxcept.memory.budget import fullest_card_budget, host_budget, others_on_cards
+from distxcept.memory.budget import fullest_card_budget, host_budget
 from distxcept.memory.estimate import EngineName
 from distxcept.memory.measuring import kind_of, measure, nothing_fits, trial_request
 from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.memory.nvml import read_cards
 from distxcept.memory.planning import Proposal, make_plan
-from distxcept.training.own_cards import device_for_child, numbers_of_cards
+from distxcept.memory.sharing import told_at_start
+from distxcept.training.own_cards import device_for_child, numbers_of_cards, pids_of_job
 
 HOST_PART = 0.5
 """Of the host's free memory that a run takes without having been told how much."""
@@ -53,7 +53,9 @@ def choose_plan(
     notice: Callable[[str], None] = lambda message: None,
 ) -> tuple[BatchPlan, MemoryPlan]:
     """Eager, on all ranks. `plan` has the config's micro batch, or any if that is auto."""
-    for sentence in others_on_cards(read_cards(numbers_of_cards(engine.devices())), {os.getpid()}):
+    cards = read_cards(numbers_of_cards(engine.devices()))
+    at_work = engine.ranks > 1  # ranks have tried each other out by now
+    for sentence in told_at_start(cards, pids_of_job(engine), at_work=at_work):
         notice(sentence)
     fixed = MemoryPlan(plan.micro_batch, config.memory.remat == "on")
     if config.batch.micro != "auto" or plan.lanes is not None:

@@ -1,9 +1,11 @@
-"""The cards that this process computes on, as the driver sees them now."""
+"""The cards that this process computes on, as the driver and CUDA count them, and the processes of its own job."""
 
 from collections.abc import Sequence
 
+import psutil
 import tensorflow as tf
 
+from distxcept.engines import Engine
 from distxcept.memory.cuda_cards import bus_ids
 from distxcept.memory.nvml import find_cards
 
@@ -26,3 +28,15 @@ def device_for_child(device: str) -> str:
     """The name of this process's device in a child, which sees all cards that CUDA shows to this one."""
     ordinals = cuda_ordinals([device])
     return f"GPU:{ordinals[0]}" if ordinals else device
+
+
+def pids_of_job(engine: Engine) -> set[int]:
+    """This process and the ranks beside it: an MPI library may hold a little of its neighbours' cards."""
+    own = psutil.Process()
+    if engine.local_ranks == 1:
+        return {own.pid}
+    try:
+        parent = own.parent()
+        return {own.pid} | {child.pid for child in (parent.children() if parent else [])}
+    except psutil.Error:  # a host may hide the processes of others
+        return {own.pid}

@@ -12,10 +12,9 @@ from distxcept.memory.budget import (
     fullest_card_budget,
     gpu_budget,
     host_budget,
-    others_on_cards,
 )
 from distxcept.memory.devices import CARDS, find_card
-from distxcept.memory.nvml import GpuProcess, GpuState
+from distxcept.memory.nvml import GpuState
 
 GIB, MIB = 2**30, 2**20
 
@@ -112,22 +111,6 @@ def test_an_unknown_card_is_an_error_with_a_hint(wanted, hint):
 
 def test_every_card_is_found_by_its_own_name():
     assert all(find_card(one.name) is one for one in CARDS)
-
-
-def test_processes_of_others_are_named_with_their_bytes():
-    mine, theirs = GpuProcess(10, 2**30, "python"), GpuProcess(11, 3 * 2**30, "jupyter")
-    unknown = GpuProcess(12, 2**20, None)
-    free = dict(driver_version="550", name="T4", memory_free_bytes=2**30)
-    gpus = [
-        GpuState(index=0, processes=(mine,), **free),
-        GpuState(index=1, processes=(mine, theirs, unknown), **free),
-        GpuState(index=2, processes=(GpuProcess(13, None, "x"),), **free),
-    ]
-    (sentence,) = others_on_cards(gpus, {10})
-    assert (
-        "GPU 1 T4 is shared: jupyter (pid 11) 3.0 GiB, a process (pid 12) 1.0 MiB; 1.0 GiB are left"
-        in sentence
-    )
 
 
 def test_a_limit_counts_what_a_run_holds_beside_its_update():

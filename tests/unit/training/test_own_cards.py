@@ -58,3 +58,10 @@ def test_a_rank_measures_its_own_card(third_of_four, monkeypatch):
     assert sent[0] == f"A100 {40 * GIB} 1"
     assert tried == ["GPU:2"]
     assert choices[1].problem == "too small"
+
+
+def test_ranks_of_the_job_are_no_others(monkeypatch):
+    family = SimpleNamespace(children=lambda: [SimpleNamespace(pid=8), SimpleNamespace(pid=9)])
+    monkeypatch.setattr(own_cards.psutil, "Process", lambda: SimpleNamespace(pid=8, parent=lambda: family))
+    assert own_cards.pids_of_job(SimpleNamespace(local_ranks=2)) == {8, 9}  # type: ignore[arg-type]
+    assert own_cards.pids_of_job(SimpleNamespace(local_ranks=1)) == {8}  # type: ignore[arg-type]

@@ -286,6 +286,11 @@ class EngineSection(Section):
     )
     network: NetworkSection = Field(default_factory=NetworkSection)
 
+    @property
+    def compiles(self) -> bool:
+        """What `jit` comes to."""
+        return self.jit == "on"
+
     @model_validator(mode="after")
     def _ordered_is_exact(self) -> Self:
         if self.reduction == "ordered" and self.compression != "none":

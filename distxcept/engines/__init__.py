@@ -20,9 +20,7 @@ def create_engine(
             f"{placement.size} tasks were launched, but engine.name is {name}, which runs in one process: every task "
             "would train on its own; set engine.name=horovod (or auto), or launch one task"
         )
-    engine = _ENGINES[name](config, placement, gpu_limit_bytes)
-    engine.jit = config.jit == "on"
-    return engine
+    return _ENGINES[name](config, placement, gpu_limit_bytes)
 
 
 def _choose(config: EngineSection, placement: Placement) -> str:
@@ -49,14 +47,16 @@ def _single(config: EngineSection, placement: Placement, limit_bytes: int | None
             f"engine.name is single, but engine.devices is {config.devices}; use mirrored, or one device"
         )
     devices = 1 if config.devices == "auto" else config.devices
-    return SingleEngine(prepare_devices(devices, config.threads, limit_bytes=limit_bytes)[0])
+    (device,) = prepare_devices(devices, config.threads, limit_bytes=limit_bytes)
+    return SingleEngine(device, jit=config.compiles)
 
 
 def _mirrored(config: EngineSection, placement: Placement, limit_bytes: int | None) -> Engine:
     from distxcept.engines.devices import prepare_devices
     from distxcept.engines.mirrored import MirroredEngine
 
-    return MirroredEngine(prepare_devices(config.devices, config.threads, limit_bytes=limit_bytes))
+    devices = prepare_devices(config.devices, config.threads, limit_bytes=limit_bytes)
+    return MirroredEngine(devices, jit=config.compiles)
 
 
 def _horovod(config: EngineSection, placement: Placement, limit_bytes: int | None) -> Engine:
@@ -77,7 +77,7 @@ def _horovod(config: EngineSection, placement: Placement, limit_bytes: int | Non
     from distxcept.engines.devices import prepare_rank_device
 
     device = prepare_rank_device(config, placement, local_rank, limit_bytes=limit_bytes)
-    engine = HorovodEngine(device, config.compression)
+    engine = HorovodEngine(device, config.compression, jit=config.compiles)
     if engine.ranks != placement.size:
         raise ConfigError(
             f"the launcher started {placement.size} tasks, but Horovod sees {engine.ranks}: it was built with another "

@@ -22,8 +22,10 @@ class Engine(ABC):
     """Replicas of the whole job."""
     local_replicas: range = range(1)
     """Numbers of the replicas that this process holds."""
-    jit: bool = False
-    """XLA compiles what `compile_part` is given."""
+
+    def __init__(self, *, jit: bool = False):
+        """`jit`: XLA compiles what `compile_part` is given."""
+        self.jit = jit
 
     @property
     def is_chief(self) -> bool:

@@ -35,10 +35,10 @@ def pack_buckets(sizes: Sequence[int], buckets: int) -> list[list[int]]:
 class HorovodEngine(SingleEngine):
     name = "horovod"
 
-    def __init__(self, device: str, compression: str = "none"):
+    def __init__(self, device: str, compression: str = "none", *, jit: bool = False):
         import horovod.tensorflow as hvd
 
-        super().__init__(device)
+        super().__init__(device, jit=jit)
         self.hvd = hvd
         self.rank, self.ranks, self.local_ranks = hvd.rank(), hvd.size(), hvd.local_size()
         self.replicas = self.ranks

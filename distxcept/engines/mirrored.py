@@ -12,7 +12,8 @@ from distxcept.engines.base import Engine
 class MirroredEngine(Engine):
     name = "mirrored"
 
-    def __init__(self, devices: Sequence[str]):
+    def __init__(self, devices: Sequence[str], *, jit: bool = False):
+        super().__init__(jit=jit)
         # On CPUs a plain copy to one device and back: TensorFlow's collectives keep state for the whole process, and
         # one that fails can never be used again.
         on_cpu = all(device.startswith("CPU") for device in devices)

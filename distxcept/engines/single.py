@@ -12,7 +12,8 @@ from distxcept.engines.base import Engine
 class SingleEngine(Engine):
     name = "single"
 
-    def __init__(self, device: str):
+    def __init__(self, device: str, *, jit: bool = False):
+        super().__init__(jit=jit)
         self.device = device
 
     def devices(self) -> list[str]:

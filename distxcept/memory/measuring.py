@@ -42,7 +42,7 @@ def measure(
     """The fastest candidate that really fits, by trials, or by what earlier trials of the same have found."""
     cache = Cache.of_user()
     relevant = {name: trial["config"][name] for name in RELEVANT}
-    settings = {**in_effect(), "jit": proposal.config.engine.jit}
+    settings = {**in_effect(), "jit": proposal.config.engine.compiles}
     about = {name: value for name, value in trial.items() if name != "device"}  # equal cards are of one kind
     key = cache.key({**about, "config": relevant, "kind": kind, "settings": settings})
     known = {(m.micro_batch, m.remat): m for m in cache.read(key) or []}

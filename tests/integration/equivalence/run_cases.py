@@ -107,7 +107,7 @@ def run_case(case: Case, engine: Engine, folder: Path) -> None:
     short = mock.patch.object(layout, "_blocks", one_block_of_each_kind)
     hungry = starving(dict(case.starved), engine.rank)
     config = Config.model_validate(case.config())
-    engine.jit = config.engine.jit == "on"
+    engine.jit = config.engine.compiles  # engines are shared by the cases
     with short, hungry, Tracings() as tracings, CONTROLS[case.control](engine, case):
         training = build_training(config, engine)
         log = Log()

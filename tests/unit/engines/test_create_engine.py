@@ -1,0 +1,45 @@
+"""What the config says reaches the engine, whichever it is."""
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from distxcept.cluster import Placement
+from distxcept.config.schema import EngineSection
+from distxcept.engines import create_engine, devices
+from distxcept.errors import ConfigError
+
+ALONE = Placement(launcher="local")
+
+
+@pytest.fixture
+def one_cpu(monkeypatch):
+    monkeypatch.setattr(devices, "prepare_devices", lambda *_, **__: ["CPU:0"])
+    monkeypatch.setattr(devices, "prepare_rank_device", lambda *_, **__: "CPU:0")
+    horovod, hvd = ModuleType("horovod"), ModuleType("horovod.tensorflow")
+    ranks = dict(
+        init=lambda: None, rank=lambda: 0, size=lambda: 1, local_size=lambda: 1, local_rank=lambda: 0
+    )
+    vars(hvd).update(ranks)
+    vars(horovod).update(tensorflow=hvd)
+    monkeypatch.setitem(sys.modules, "horovod", horovod)
+    monkeypatch.setitem(sys.modules, "horovod.tensorflow", hvd)
+
+
+@pytest.mark.parametrize("name", ["single", "mirrored", "horovod"])
+@pytest.mark.parametrize(("jit", "compiles"), [("auto", False), ("off", False), ("on", True)])
+def test_jit(one_cpu, name, jit, compiles):
+    engine = create_engine(EngineSection(name=name, jit=jit), ALONE)
+    assert (engine.name, engine.jit) == (name, compiles)
+
+    def part(value):
+        return value
+
+    assert (engine.compile_part(part) is not part) == compiles
+
+
+def test_several_tasks_are_never_several_runs():
+    two = Placement(launcher="mpirun", size=2)
+    with pytest.raises(ConfigError, match="2 tasks were launched, but engine.name is single"):  # noqa: RUF043
+        create_engine(EngineSection(name="single"), two)

@@ -15,7 +15,6 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -24,6 +23,8 @@ from typing import Any
 
 from distxcept.config.optimizer import OptimizerSection
 from distxcept.memory.estimate import Estimate, Work, estimate
+from distxcept.memory.limit import forget_peak
+from distxcept.memory.limit import peak_bytes as measured_peak
 from distxcept.model.layout import Layout
 
 MIB = 2**20
@@ -141,19 +142,11 @@ OTHERS = [
 
 
 @dataclass(frozen=True)
-class Measured:
-    peak_bytes: int
-    """Of the whole process."""
-    seconds: float
-
-
-@dataclass(frozen=True)
 class Row:
     case: Case
     estimate: Estimate
     measured_bytes: int
     """Above TensorFlow's own part."""
-    seconds: float
 
     @property
     def error(self) -> float:
@@ -161,17 +154,17 @@ class Row:
 
 
 def run_case(case: Case) -> Row:
-    measured, own = measure(case), own_bytes(case.smallest)
-    return Row(case, estimate(case.work()), measured.peak_bytes - own, measured.seconds)
+    return Row(case, estimate(case.work()), peak_bytes(case) - own_bytes(case.smallest))
 
 
 @cache
 def own_bytes(smallest: Case) -> int:
     """TensorFlow's own part: interpreter, libraries, traced graph."""
-    return measure(smallest).peak_bytes - estimate(smallest.work()).total_bytes
+    return peak_bytes(smallest) - estimate(smallest.work()).total_bytes
 
 
-def measure(case: Case) -> Measured:
+def peak_bytes(case: Case) -> int:
+    """Of the whole process, measured."""
     root = str(Path(__file__).parents[1])
     done = subprocess.run(
         [sys.executable, __file__, "--child", json.dumps(asdict(case))],
@@ -182,7 +175,7 @@ def measure(case: Case) -> Measured:
     )
     if done.returncode != 0:
         raise RuntimeError(f"{case} ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    return Measured(**json.loads(done.stdout))
+    return int(done.stdout)
 
 
 def child(case: Case) -> None:
@@ -223,19 +216,10 @@ def child(case: Case) -> None:
     lanes = tf.constant(training.plan.local_lane_bounds(shape[0], 0), tf.int32)
     batch = Batch(images, tf.zeros(shape, tf.int32), mask, tf.constant(0), lanes)
     for number in range(2):
-        Path("/proc/self/clear_refs").write_text("5")  # the largest resident memory starts anew
-        begun = time.perf_counter()
+        forget_peak()
         outcome = training.update([batch], training.plan, key=number, rate=0.001, remat=case.remat)
-        seconds = time.perf_counter() - begun
         assert outcome.applied
-    print(json.dumps({"peak_bytes": _largest_resident(), "seconds": seconds}))
-
-
-def _largest_resident() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise LookupError("VmHWM")
+    print(measured_peak())
 
 
 def render(rows: Sequence[Row]) -> str:

@@ -19,8 +19,8 @@ STOCK: dict[str, str | None] = {
 WITH_ONEDNN: dict[str, str | None] = {**STOCK, ONEDNN: "1"}
 
 
-def module(name: str, *arguments: str, python: str = sys.executable) -> tuple[str, ...]:
-    return (python, "-m", name, *arguments)
+def module(name: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", name, *arguments)
 
 
 def in_ranks(ranks: int, program: tuple[str, ...]) -> tuple[str, ...]:
@@ -35,8 +35,8 @@ def in_ranks(ranks: int, program: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(launch_command(wiring, [Host("localhost", ranks)], program))
 
 
-def ours(name: str = "distxcept", *overrides: str, about: str = "as distxcept train runs it") -> Contestant:
-    return Contestant(name, module("distxcept.bench.ours", *overrides), STOCK, about)
+def ours() -> Contestant:
+    return Contestant("distxcept", module("distxcept.bench.ours"), STOCK, "as distxcept train runs it")
 
 
 def ours_stock() -> Contestant:
@@ -44,10 +44,10 @@ def ours_stock() -> Contestant:
     return Contestant("distxcept, stock environment", module("distxcept.bench.ours", "--stock"), STOCK, about)
 
 
-def ours_in_ranks(ranks: int, share: str, name: str = "", *overrides: str) -> Contestant:
+def ours_in_ranks(ranks: int, share: str) -> Contestant:
     shared = "the batch is divided" if share == "split" else "each rank has the batch"
-    command = in_ranks(ranks, module("distxcept.bench.ours", "--share", share, *overrides))
-    title = name or f"distxcept, {ranks} ranks{', batch divided' * (share == 'split')}"
+    command = in_ranks(ranks, module("distxcept.bench.ours", "--share", share))
+    title = f"distxcept, {ranks} ranks{', batch divided' * (share == 'split')}"
     return Contestant(title, command, STOCK, f"Horovod over MPI, cores divided; {shared}")
 
 

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from distxcept.bench.serve import Step, serve
+from distxcept.bench.serve import ProcessMemory, Step, serve
 from distxcept.bench.setting import Setting
 from distxcept.cluster import detect
 from distxcept.config.load import load_config
@@ -61,26 +61,17 @@ def build(args: argparse.Namespace, folder: Path) -> Step:
 
         prepare_environment(config)
 
-    from distxcept.data.pipeline import updates
     from distxcept.engines import create_engine
     from distxcept.report.run_folder import RunFiles
     from distxcept.training.build import build_training
     from distxcept.training.events import Observers
     from distxcept.training.loop import Loop
-    from distxcept.training.meter import peak_memory
+    from distxcept.training.peak import Peak
 
     engine = create_engine(config.engine, placement)
     training = build_training(config, engine)
     loop = Loop(training, folder, Observers([RunFiles(folder)] if engine.is_chief else []))
-    reading = updates(
-        training.train,
-        training.plan,
-        replicas=engine.local_replicas,
-        image_size=setting.image_size,
-        seed=0,
-        **training.train_options,
-    )
-    with reading as batches:
+    with loop.read() as batches:
         batch = next(batches)
     worked: list[float] = []
 
@@ -96,12 +87,11 @@ def build(args: argparse.Namespace, folder: Path) -> Step:
         return {"work_seconds": taken}
 
     device = engine.devices()[0]
-    on_gpu = device.startswith("GPU")
     return Step(
         run,
         images=training.plan.global_batch,
         group=engine,
-        device_peak_bytes=(lambda: peak_memory(device)) if on_gpu else None,
+        memory=Peak(device) if device.startswith("GPU") else ProcessMemory(),
         facts=facts,
         about=reductions(engine) if engine.ranks > 1 else {},
     )

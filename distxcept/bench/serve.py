@@ -7,18 +7,18 @@
 Several ranks are one contestant: rank 0 is asked and passes it on. Whatever libraries print goes to stderr.
 """
 
-import ctypes
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
-PR_SET_PDEATHSIG = 1
+from distxcept.cluster.tether import die_with_parent
+from distxcept.memory.limit import forget_peak, peak_bytes
+
 WARM_UP_STEPS = 2
 """The first is traced; with several ranks the second too, since only then gradients leave early."""
 
@@ -40,6 +40,24 @@ class Alone:
         return [message]
 
 
+class Memory(Protocol):
+    """Where the most memory that was held can be read."""
+
+    def reset(self) -> object:
+        """The peak counts from here."""
+
+    def read(self) -> int: ...
+
+
+class ProcessMemory:
+    def reset(self) -> None:
+        with suppress(OSError):  # the peak then includes the start
+            forget_peak()
+
+    def read(self) -> int:
+        return peak_bytes()
+
+
 @dataclass(frozen=True)
 class Step:
     """What a contestant has built."""
@@ -49,8 +67,7 @@ class Step:
     images: int
     """Of one step, on all ranks."""
     group: Group = field(default_factory=Alone)
-    device_peak_bytes: Callable[[], int] | None = None
-    """Of a GPU; else what the process holds counts."""
+    memory: Memory = field(default_factory=ProcessMemory)
     facts: Callable[[], dict[str, Any]] = dict
     """More about the steps since the last call."""
     about: dict[str, Any] = field(default_factory=dict)
@@ -58,7 +75,7 @@ class Step:
 
 
 def serve(build: Callable[[], Step]) -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)  # a rank ends with its mpirun
+    die_with_parent(os.getppid())  # a rank ends with its mpirun
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     began = time.perf_counter()
@@ -89,29 +106,14 @@ def _asked(group: Group) -> str:
 
 def _measured(step: Step, number: int) -> tuple[float, int]:
     """Seconds of so many steps, and the most memory meanwhile, of all ranks."""
-    forget_peak()
+    step.memory.reset()
     began = time.perf_counter()
     timed = step.run(number)
     seconds = time.perf_counter() - began if timed is None else timed
-    mine = step.device_peak_bytes() if step.device_peak_bytes else peak_bytes()
+    mine = step.memory.read()
     return seconds, sum(int(peak) for peak in step.group.exchange(str(mine).encode()))
 
 
 def _tell(answers: Any, step: Step, answer: dict[str, Any]) -> None:
     if step.group.rank == 0:
         print(json.dumps(answer), file=answers, flush=True)
-
-
-def forget_peak() -> None:
-    """The largest resident memory counts from here."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    except OSError:
-        return  # some containers forbid it; the peak then includes the start
-
-
-def peak_bytes() -> int:
-    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0

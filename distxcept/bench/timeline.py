@@ -33,7 +33,6 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Span:
-    name: str
     begin: float
     end: float
 
@@ -45,7 +44,7 @@ def read_timeline(path: Path) -> list[Reduction]:
     last_ends: list[float] = []
     for tensor, operation, begin, end in _operations(_events(path.read_text(encoding="utf-8"))):
         if _GRADIENTS.search(tensor) and operation == "ALLREDUCE":
-            gradients.append(Span(tensor, begin, end))
+            gradients.append(Span(begin, end))
         elif tensor.endswith(_COUNTERS):
             if operation.startswith("NEGOTIATE"):
                 ends.append(begin)

@@ -14,9 +14,9 @@ from types import FrameType
 from distxcept.cli.main import entry
 from distxcept.cluster import detect
 from distxcept.cluster.status import read_status
+from distxcept.cluster.tether import die_with_launcher, die_with_parent
 from distxcept.errors import DistxceptError, StopRequested
 from distxcept.launch.logs import log_path
-from distxcept.launch.tether import die_with_launcher, die_with_parent
 
 
 def main(arguments: list[str]) -> None:

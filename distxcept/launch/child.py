@@ -17,8 +17,8 @@ from typing import IO, Any
 
 import psutil
 
+from distxcept.cluster.tether import die_with_parent
 from distxcept.errors import ConfigError
-from distxcept.launch.tether import die_with_parent
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 GRACE_SECONDS = 30.0

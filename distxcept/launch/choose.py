@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from distxcept.cluster.tether import LAUNCHER_VARIABLE
 from distxcept.errors import ConfigError
 from distxcept.launch.hosts import Host, deal, parse_hosts, read_hostfile, slurm_hosts, total_slots
 from distxcept.launch.mpi import Via, Wiring
@@ -16,7 +17,6 @@ from distxcept.launch.ranks import MpiRanks, PlainRank, Program
 from distxcept.launch.reach import lost_by_slurm, lost_by_ssh
 from distxcept.launch.settings import passed_names, rank_environ, settings
 from distxcept.launch.supervisor import Ranks
-from distxcept.launch.tether import LAUNCHER_VARIABLE
 
 INSTALL_MPI = "apt-get install openmpi-bin libopenmpi-dev, or load your cluster's MPI module"
 

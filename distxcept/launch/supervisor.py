@@ -22,11 +22,11 @@ from typing import Protocol
 import psutil
 
 from distxcept.cluster.status import RankStatus, read_statuses
+from distxcept.cluster.tether import LAUNCHER_VARIABLE, adopt_orphans, end_children, launcher_mark
 from distxcept.errors import ConfigError, StopRequested
 from distxcept.launch.child import GRACE_SECONDS, Child, StopRequests
 from distxcept.launch.logs import log_path, log_sizes, log_tails
 from distxcept.launch.oom_kills import count_oom_kills, own_counter_files
-from distxcept.launch.tether import LAUNCHER_VARIABLE, adopt_orphans, end_children, launcher_mark
 from distxcept.launch.verdict import PERMANENT, Chances, Ending, Verdict, decide
 from distxcept.memory.memory_plan import (
     MemoryPlan,

@@ -28,6 +28,19 @@ def process_bytes(field: str) -> int:
     raise LookupError(field)
 
 
+def peak_bytes() -> int:
+    """The largest resident memory of this process, since its start or since `forget_peak`."""
+    try:
+        return process_bytes("VmHWM")
+    except LookupError:  # some sandboxes do not tell
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def forget_peak() -> None:
+    """The largest resident memory counts from here. OSError where the kernel forbids it, as in some containers."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
 def limit_process(limit_bytes: int) -> None:
     """From now on an allocation beyond the limit fails. Call it when TensorFlow has started its threads."""
     used, mapped = process_bytes("VmRSS"), process_bytes("VmData")

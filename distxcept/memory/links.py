@@ -100,14 +100,12 @@ def _ring_seconds(size_bytes: float, members: int, link: Link) -> float:
     return 2 * (members - 1) * (link.latency_seconds + part)
 
 
-def link_by_measurement(
-    size_bytes: float, seconds: float, small_seconds: float, members: int, name: str = "measured"
-) -> Link:
+def link_by_measurement(size_bytes: float, seconds: float, small_seconds: float, members: int) -> Link:
     """The link over which a ring of so many would take these times, for a large reduction and for a tiny one."""
     steps = 2 * (members - 1)
     latency = small_seconds / steps
     moving = max(seconds - small_seconds, 0.01 * seconds)
-    return Link(name, steps * size_bytes / members / moving, latency)
+    return Link("measured", steps * size_bytes / members / moving, latency)
 
 
 def parse_network(text: str | None, *, per_node: int, algorithm: Algorithm = "auto") -> Network:

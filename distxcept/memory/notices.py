@@ -155,7 +155,9 @@ def shared_cards(window: Sequence[Sample], own_pids: Collection[int]) -> Iterabl
         if shared is None:
             continue
         one = len(shared.others) == 1
-        remedy = f"end {'it' if one else 'the others'}, or set memory.limit so that {'both' if one else 'all'} fit"
+        remedy = (
+            f"end {'it' if one else 'the others'}, or set memory.limit so that {'both' if one else 'all'} fit"
+        )
         listed = [{"pid": p.pid, "name": p.name, "bytes": p.used_bytes} for p in shared.others]
         yield Notice("shared_card", f"GPU {shared.card.index}", f"{shared}: {remedy}", {"processes": listed})
 

@@ -88,14 +88,19 @@ def search(group: Sequence[C], budget_bytes: int, attempt: Callable[[C], Measure
 def run_child(request: Mapping[str, Any], micro_batch: int) -> Measured:
     """A trial in a process of its own; whatever ends it otherwise than with an answer means that it did not fit."""
     remat = bool(request["remat"])
-    child = subprocess.run(
-        [sys.executable, "-m", TRIAL_MODULE],
-        input=json.dumps(dict(request)),
-        capture_output=True,
-        text=True,
-        timeout=TRIAL_TIMEOUT_SECONDS,
-        env=child_environ(os.environ),
-    )
+    try:
+        child = subprocess.run(
+            [sys.executable, "-m", TRIAL_MODULE, str(os.getpid())],
+            input=json.dumps(dict(request)),
+            capture_output=True,
+            text=True,
+            timeout=TRIAL_TIMEOUT_SECONDS,
+            env=child_environ(os.environ),
+        )
+    except subprocess.TimeoutExpired:
+        return Measured(
+            micro_batch, remat, False, reason=f"no answer within {TRIAL_TIMEOUT_SECONDS / 60:.0f} minutes"
+        )
     try:
         answer = json.loads(child.stdout.splitlines()[-1])
         return Measured(micro_batch, remat, **answer)

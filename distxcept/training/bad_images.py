@@ -28,7 +28,7 @@ class BadImages:
         for index, path, reason in sorted(
             tuple(bad) for message in everywhere for bad in json.loads(message)
         ):
-            if path not in self._known and self._engine.is_chief:
+            if path not in self._known:
                 self._observer.bad_image(index, path, reason)
             self._known.add(path)
 

@@ -84,19 +84,7 @@ class Loop:
         self.saver.starts_at(self.progress.update)
         total = self.training.total_updates
         self._tell_start()
-        first_epoch, first_update = divmod(self.progress.update, self.plan.updates_per_epoch)
-        batches = updates(
-            self.training.train,
-            self.plan,
-            replicas=self.engine.local_replicas,
-            image_size=self.config.model.image_size,
-            seed=self.config.run.seed,
-            first_epoch=first_epoch,
-            first_update=first_update,
-            on_bad=self.bad_images.found,
-            devices=self.fitting.devices_for_images,
-            **self.training.train_options,
-        )
+        batches = self.read()
         self.signals.defer()
         self.health.updated(self.progress.update)
         with ExitStack() as at_the_end:
@@ -126,6 +114,22 @@ class Loop:
         summary = end_facts(self.training, self.progress, self.run_folder)
         self.tell.ended(summary)
         return summary
+
+    def read(self) -> Updates:
+        """The samples of this process, from the next update of the run on. To be closed."""
+        first_epoch, first_update = divmod(self.progress.update, self.plan.updates_per_epoch)
+        return updates(
+            self.training.train,
+            self.plan,
+            replicas=self.engine.local_replicas,
+            image_size=self.config.model.image_size,
+            seed=self.config.run.seed,
+            first_epoch=first_epoch,
+            first_update=first_update,
+            on_bad=self.bad_images.found,
+            devices=self.fitting.devices_for_images,
+            **self.training.train_options,
+        )
 
     def _one_update(self, batch: UpdateBatch, total: int, *, stop: bool) -> bool:
         """One update; True if a rank asked to stop."""

@@ -6,9 +6,7 @@ everything that the backward pass needs is held, where the whole update gives it
 therefore an upper bound of what the update needs; `update` is what it really takes.
 """
 
-import ctypes
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,35 +14,12 @@ import tensorflow as tf
 
 from distxcept.config.size import show_size
 from distxcept.errors import ConfigError
-from distxcept.memory.limit import process_bytes
 from distxcept.model.batchnorm import VirtualBatchNormalizer
 from distxcept.training.accumulate import Batch
 from distxcept.training.build import Training
+from distxcept.training.peak import Peak
 
 PHASES = ("forward", "backward", "reduce", "apply", "update")
-
-
-class Peak:
-    """The most memory that a device held: of a GPU what TensorFlow's allocator gave out, on a CPU what the process had."""
-
-    def __init__(self, device: str):
-        self._device = device if device.startswith("GPU") else None
-
-    def reset(self) -> int:
-        """Forgets the peak so far; bytes held now."""
-        if self._device is not None:
-            tf.config.experimental.reset_memory_stats(self._device)
-            return int(tf.config.experimental.get_memory_info(self._device)["current"])
-        ctypes.CDLL(None).malloc_trim(
-            0
-        )  # glibc keeps what is freed, and a later phase would grow into it unseen
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-        return process_bytes("VmRSS")
-
-    def read(self) -> int:
-        if self._device is not None:
-            return int(tf.config.experimental.get_memory_info(self._device)["peak"])
-        return process_bytes("VmHWM")
 
 
 def measure_phases(training: Training) -> dict[str, int]:
@@ -87,13 +62,12 @@ def _forward_and_backward(training: Training, peak: Peak) -> dict[str, int]:
     plan, found = training.plan, {}
     (batch, *_) = random_batches(training, plan.micro_batch // plan.virtual_batch)
     sources = [
-        tf.convert_to_tensor(_local(engine, update.state.weights[name]))
-        for name in update.accumulator.trained
+        tf.convert_to_tensor(_local(update.state.weights[name])) for name in update.accumulator.trained
     ]
 
     @tf.function(jit_compile=False, autograph=False)
     def forward(sources: list[tf.Tensor], batch: Batch) -> tf.Tensor:
-        weights = {name: tf.convert_to_tensor(_local(engine, v)) for name, v in update.state.weights.items()}
+        weights = {name: tf.convert_to_tensor(_local(v)) for name, v in update.state.weights.items()}
         weights |= dict(zip(update.accumulator.trained, sources, strict=True))
         normalizer = VirtualBatchNormalizer(
             batch.mask, fused=update.precision.variable != tf.float64, frozen=update.accumulator.frozen_norms
@@ -156,12 +130,12 @@ def _whole(training: Training) -> Callable[[], Any]:
 def _zero_sums(training: Training) -> tuple[list[tf.Tensor], tf.Tensor]:
     update = training.update
     zeros = update.accumulator.zeros(
-        {name: tf.convert_to_tensor(_local(training.engine, v)) for name, v in update.state.weights.items()}
+        {name: tf.convert_to_tensor(_local(v)) for name, v in update.state.weights.items()}
     )
     return list(zeros.gradients), zeros.statistics
 
 
-def _local(engine: Any, variable: tf.Variable) -> Any:
+def _local(variable: tf.Variable) -> Any:
     """The copy of the first local replica."""
     return variable.values[0] if hasattr(variable, "values") and not callable(variable.values) else variable
 

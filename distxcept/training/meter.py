@@ -1,21 +1,19 @@
 """Speed, waiting and means over the updates since the last look."""
 
-import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import tensorflow as tf
-
 from distxcept.training.build import Training
 from distxcept.training.events import TrainRecord
+from distxcept.training.peak import Peak
 from distxcept.training.progress import Progress
 from distxcept.training.update import Outcome
 
 
 class Meter:
     def __init__(self, training: Training):
-        self._device = training.engine.devices()[0]
+        self._peak = Peak(training.engine.devices()[0])
         self.updates_of_process = 0
         self.waited_seconds = 0.0
         """For data, since the process began."""
@@ -71,7 +69,7 @@ class Meter:
             gradient_norm=self._norm,
             images_per_second=self._samples / seconds,
             data_wait=min(1.0, self._waited / seconds),
-            peak_memory=peak_memory(self._device),
+            peak_memory=self._peak.read(),
             skipped_updates=progress.skipped_updates,
         )
         self._epoch_seconds += seconds
@@ -82,10 +80,3 @@ class Meter:
         """Time of training since the last call."""
         taken, self._epoch_seconds = self._epoch_seconds, 0.0
         return taken
-
-
-def peak_memory(device: str) -> int:
-    """Bytes: of a GPU what TensorFlow's allocator had at most, on a CPU what the process had."""
-    if device.startswith("GPU"):
-        return int(tf.config.experimental.get_memory_info(device)["peak"])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -151,19 +151,19 @@ def calibration_bins(
     return tuple(found)
 
 
-def proportion_interval(successes: int, trials: int, deviations: float = NORMAL_95) -> Interval:
+def proportion_interval(successes: int, trials: int) -> Interval:
     """Wilson's interval: never outside of 0 and 1, and sensible for few samples and for rates of 0 and 1."""
-    rate, square = successes / trials, deviations**2
+    rate, square = successes / trials, NORMAL_95**2
     centre = rate + square / (2 * trials)
-    half = deviations * sqrt(rate * (1 - rate) / trials + square / (4 * trials**2))
+    half = NORMAL_95 * sqrt(rate * (1 - rate) / trials + square / (4 * trials**2))
     scale = 1 + square / trials
     return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
 
 
-def mean_interval(values: NDArray[np.float64], deviations: float = NORMAL_95) -> Interval:
+def mean_interval(values: NDArray[np.float64]) -> Interval:
     mean = float(values.mean())
     error = float(values.std(ddof=1)) / sqrt(len(values)) if len(values) > 1 else 0.0
-    return mean - deviations * error, mean + deviations * error
+    return mean - NORMAL_95 * error, mean + NORMAL_95 * error
 
 
 def _mean(values: list[float | None]) -> float:

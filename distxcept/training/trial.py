@@ -1,6 +1,6 @@
 """One candidate plan tried for real, in a process of its own: it may die of want of memory, and the run goes on.
 
-    python -m distxcept.training.trial < REQUEST.json      one line of JSON on stdout
+    python -m distxcept.training.trial PID_OF_PARENT < REQUEST.json      one line of JSON on stdout
 
 Random images stand for the data; everything else is the update of the config, on one device, as the busiest replica
 has it. Two updates: the first is traced and shows whether it fits, the second is timed.
@@ -54,10 +54,11 @@ def run_trial(request: Request) -> Trial:
     from distxcept.engines.devices import prepare_devices
     from distxcept.engines.single import SingleEngine
     from distxcept.memory.budget import BESIDE_BYTES
-    from distxcept.memory.limit import limit_process, process_bytes
+    from distxcept.memory.limit import limit_process
     from distxcept.model.xception import Xception
     from distxcept.training.accumulate import Batch
     from distxcept.training.objective import Objective
+    from distxcept.training.peak import Peak
     from distxcept.training.update import Update
 
     config = Config.model_validate(request.config)
@@ -74,8 +75,7 @@ def run_trial(request: Request) -> Trial:
         micro_batch=min(at_once, tried) * virtual,
     )  # fmt: skip
     model = Xception.of(config.model, request.classes, dropout=config.model.dropout)
-    engine = SingleEngine(device)
-    engine.jit = config.engine.jit == "on"
+    engine = SingleEngine(device, jit=config.engine.compiles)
     update = Update(config, engine, model, Objective(request.classes, config.model.label_smoothing))
     random, size = np.random.default_rng(0), config.model.image_size
     mask = np.ones((tried, virtual), np.float32)
@@ -98,10 +98,13 @@ def run_trial(request: Request) -> Trial:
         seconds = time.monotonic() - began
         if outcome.out_of_memory:
             return Trial(False, reason="out of memory")
-    peak = process_bytes("VmHWM") if on_cpu else int(tf.config.experimental.get_memory_info(device)["peak"])
+    peak = Peak(device).read()
     return Trial(True, peak, seconds * steps / max(1, len(plan.micro_steps(tried))))
 
 
 if __name__ == "__main__":
+    from distxcept.cluster.tether import die_with_parent
+
+    die_with_parent(int(sys.argv[1]))  # nobody would read its answer, and it holds the memory of a whole run
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     print(json.dumps(asdict(run_trial(Request(**json.load(sys.stdin))))))

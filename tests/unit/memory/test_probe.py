@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import stat
+import subprocess
 from dataclasses import dataclass
 
 import pytest
@@ -104,6 +106,22 @@ def test_a_trial_that_fails_for_another_reason_is_an_error(tmp_path, monkeypatch
     monkeypatch.setattr(module.sys, "executable", str(child))
     with pytest.raises(RuntimeError, match="KeyError: classes"):
         run_child({"remat": False}, 8)
+
+
+def test_a_trial_that_never_answers_does_not_fit(tmp_path, monkeypatch):
+    child = tmp_path / "child"
+    child.write_text("#!/bin/sh\nexec sleep 60\n")
+    child.chmod(0o755)
+    monkeypatch.setattr(module.sys, "executable", str(child))
+    monkeypatch.setattr(module, "TRIAL_TIMEOUT_SECONDS", 0.2)
+    assert not run_child({"remat": False}, 8).fits
+
+
+def test_a_trial_ends_with_who_asked_for_it(tmp_path):
+    """By the number of its parent, which is another process here."""
+    command = [module.sys.executable, "-m", module.TRIAL_MODULE, "1"]
+    done = subprocess.run(command, input="{}", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 128 + signal.SIGKILL and not done.stdout
 
 
 def test_the_child_is_no_rank():

@@ -60,7 +60,7 @@ def measure(folder: Path) -> None:
     telemetry = Telemetry(
         every_seconds=EVERY_SECONDS,
         judge=judge,
-        output=TelemetryFiles(folder, rank=0, ranks=2),
+        output=TelemetryFiles(folder, rank=0, ranks=2, tensorboard=True),
         read_cards=read_cards,
         device_bytes=lambda: (0,) * len(cards),
     )

@@ -48,7 +48,12 @@ def telemetry_of(training: Training, run_folder: Path) -> Telemetry:
             host_free_bytes=free_memory,
             settling_updates=max(SETTLING_UPDATES, filling),
         ),
-        output=TelemetryFiles(run_folder, rank=engine.rank, ranks=engine.ranks),
+        output=TelemetryFiles(
+            run_folder,
+            rank=engine.rank,
+            ranks=engine.ranks,
+            tensorboard="tensorboard" in config.run.writers,
+        ),
         read_cards=lambda: read_cards(cards),
         device_bytes=lambda: tuple(tf.config.experimental.get_memory_info(gpu)["current"] for gpu in gpus),
     )

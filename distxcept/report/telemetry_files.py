@@ -34,17 +34,19 @@ CARD_SCALARS = {
 class TelemetryFiles:
     """An output of the telemetry. Opens its files on the thread that writes them."""
 
-    def __init__(self, run_folder: Path, *, rank: int, ranks: int):
-        self._folder, self._rank, self._ranks = run_folder, rank, ranks
+    def __init__(self, run_folder: Path, *, rank: int, ranks: int, tensorboard: bool):
+        """`tensorboard`: as scalars, too."""
+        self._folder, self._rank, self._ranks, self._tensorboard = run_folder, rank, ranks, tensorboard
         self._file: LineFile | None = None
         self._board: EventFile | None = None
 
     def open(self) -> None:
         self._file = LineFile(self._folder / FILE)
-        self._board = EventFile(self._folder / "tensorboard" / f"telemetry-rank-{self._rank}")
+        if self._tensorboard:
+            self._board = EventFile(self._folder / "tensorboard" / f"telemetry-rank-{self._rank}")
 
     def write(self, sample: Sample, notices: Sequence[Notice]) -> None:
-        assert self._file and self._board
+        assert self._file
         self._file.append({"kind": "sample", "rank": self._rank, **sample_fields(sample)})
         for notice in notices:
             self._file.append(
@@ -59,8 +61,9 @@ class TelemetryFiles:
                     **notice.details,
                 }
             )
-        values = [self._board.scalar(tag, value) for tag, value in scalars(sample).items()]
-        self._board.add(sample.moment.update, values, sample.time)
+        if self._board:
+            values = [self._board.scalar(tag, value) for tag, value in scalars(sample).items()]
+            self._board.add(sample.moment.update, values, sample.time)
 
     def of_other_ranks(self) -> list[Notice]:
         """For the chief, who alone talks to the user."""

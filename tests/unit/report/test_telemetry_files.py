@@ -68,6 +68,16 @@ def test_many_processes_write_whole_lines(tmp_path):
         assert [entry["number"] for entry in found if entry["rank"] == rank] == list(range(300))
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_tensorboard_gets_them_where_it_is_wanted(tmp_path, wanted):
+    files = TelemetryFiles(tmp_path, rank=1, ranks=2, tensorboard=wanted)
+    files.open()
+    files.write(sample(12, card()), [])
+    files.close()
+    assert len(lines(tmp_path / FILE)) == 1
+    assert [path.name for path in tmp_path.glob("tensorboard/*")] == ["telemetry-rank-1"] * wanted
+
+
 def test_a_line_torn_by_a_kill_spoils_no_other(tmp_path):
     path = tmp_path / FILE
     path.write_bytes(b'{"kind":"sample"}\n{"kind":"sam')
@@ -113,7 +123,7 @@ class NoBoard:
 @pytest.fixture
 def ranks(tmp_path, monkeypatch):
     monkeypatch.setattr("distxcept.report.telemetry_files.EventFile", NoBoard)
-    made = [TelemetryFiles(tmp_path, rank=rank, ranks=3) for rank in range(3)]
+    made = [TelemetryFiles(tmp_path, rank=rank, ranks=3, tensorboard=False) for rank in range(3)]
     for rank in made:
         rank.open()
     return made

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from distxcept.errors import ConfigError
 
+MOST_REPLICAS = 65536
 OVERRIDES_HELP = "key.path=value, the value read as YAML; wins over the file"
 
 
@@ -83,16 +84,24 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
+def replicas_number(text: str) -> int:
+    number = positive_number(text)
+    if number > MOST_REPLICAS:
+        raise argparse.ArgumentTypeError(f"{text} is more than {MOST_REPLICAS} replicas")
+    return number
+
+
 def seconds_number(text: str) -> float:
-    return number_from_zero(text, below=1e6, what="number of seconds")
+    return number_between(text, 0, 1e6, what="number of seconds")
 
 
-def number_from_zero(text: str, *, below: float, what: str) -> float:
+def number_between(text: str, least: float, most: float, *, what: str) -> float:
+    """Both ends included; what is no number at all lies outside, too."""
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if not 0 <= value < below:
+        value = float("nan")
+    if not least <= value <= most:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no {what}")
     return value
 

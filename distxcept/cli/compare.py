@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from distxcept.cli.arguments import number_from_zero
+from distxcept.cli.arguments import number_between
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +43,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _tolerance(text: str) -> float:
-    return number_from_zero(text, below=1e9, what="tolerance: a number from 0 on")
+    return number_between(text, 0, 1e9, what="tolerance: a number from 0 on")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -94,7 +94,8 @@ def _show(found: dict[str, Any], console: "Console") -> None:
     from rich.text import Text
 
     from distxcept.report.comparison import pair_lines
-    from distxcept.report.wording import number_text, plain_line
+    from distxcept.report.plain_text import plain_line
+    from distxcept.report.wording import number_text
 
     names = [entry["run"] for entry in found["runs"]]
     table = Table(box=None, pad_edge=False, header_style="bold")

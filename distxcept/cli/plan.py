@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from distxcept.cli.arguments import add_config_arguments
+from distxcept.cli.arguments import add_config_arguments, number_between, replicas_number
 
 if TYPE_CHECKING:
     from distxcept.config.schema import Config
@@ -47,13 +47,13 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     device = parser.add_mutually_exclusive_group()
     device.add_argument("--memory", metavar="SIZE", help="memory of one GPU, like 16GiB")
     device.add_argument("--device", metavar="NAME", help='a card by its name, like "RTX 3090" or T4')
-    parser.add_argument("--world", type=_positive, metavar="N", help="replicas of the whole job")
+    parser.add_argument("--world", type=replicas_number, metavar="N", help="replicas of the whole job")
     parser.add_argument(
         "--network",
         metavar="LINK",
         help="what joins the devices, for a predicted speed: 100Gb, 100Gb-rdma, 1.5GB/s@50us, nvlink,100Gb (pcie,25Gb)",
     )
-    parser.add_argument("--per-node", type=_positive, metavar="N", help="devices that share a node (8)")
+    parser.add_argument("--per-node", type=replicas_number, metavar="N", help="devices that share a node (8)")
     parser.add_argument(
         "--images-per-second", type=_speed, metavar="X", help="speed of one device; --probe measures it"
     )
@@ -99,28 +99,12 @@ def _probe(plan: "Proposal", args: argparse.Namespace) -> "tuple[Candidate | Non
     return best, measured
 
 
-def _positive(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 65536:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of replicas")
-    return int(text)
-
-
 def _speed(text: str) -> float:
-    return _number(text, 0.001, 1e7, "speed in images a second")
+    return number_between(text, 0.001, 1e7, what="speed in images a second")
 
 
 def _part(text: str) -> float:
-    return _number(text, 0.0, 1.0, "part between 0 and 1")
-
-
-def _number(text: str, least: float, most: float, what: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = float("nan")
-    if not least <= found <= most:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no {what}")
-    return found
+    return number_between(text, 0.0, 1.0, what="part between 0 and 1")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -91,13 +91,13 @@ class _Watch:
         self.files = self.bad = 0
 
     def passing(self, predictions: Iterable["Prediction"]) -> Iterator["Prediction"]:
-        from distxcept.report.plain_text import printable
+        from distxcept.report.plain_text import plain_line
 
         for one in predictions:
             self.files += 1
             if one.error is not None:
                 self.bad += 1
-                print(f"{printable(one.path)}: {one.error}", file=sys.stderr)
+                print(f"{plain_line(one.path)}: {one.error}", file=sys.stderr)
             yield one
 
 

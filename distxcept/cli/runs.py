@@ -75,7 +75,8 @@ def _show(rows: list[dict[str, Any]], folder: str, *, quiet: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from distxcept.report.wording import metric_text, plain_line, show_age
+    from distxcept.report.plain_text import plain_line
+    from distxcept.report.wording import metric_text, show_age
 
     console = Console(highlight=False)
     if not rows:

@@ -17,8 +17,8 @@ from rich.text import Text
 
 from distxcept.report.live_line import Moment, Pace, clock, live_line
 from distxcept.report.panels import Lines, end_lines, start_lines
+from distxcept.report.plain_text import plain_line
 from distxcept.report.runs import Run
-from distxcept.report.wording import plain_line
 from distxcept.training.events import Observer, TrainRecord, ValidationRecord
 
 PLAIN_EVERY_SECONDS = 10.0

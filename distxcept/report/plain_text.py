@@ -1,9 +1,14 @@
-"""Text from outside (file names, class names) for a terminal."""
+"""Text from outside (file names, class names, messages of libraries) for a terminal."""
 
 
-def printable(text: str) -> str:
-    """Control characters and undecodable bytes written out: a file's name must not steer a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+def plain_line(text: str) -> str:
+    """One line that a terminal only shows: a file's name may hold escape sequences or undecodable bytes, and must not act
+    on the screen."""
+    return "".join(character if character.isprintable() else _escaped(character) for character in text)
+
+
+def _escaped(character: str) -> str:
+    return " " if character.isspace() else character.encode("unicode_escape").decode("ascii")
 
 
 def shortened(text: str, width: int) -> str:

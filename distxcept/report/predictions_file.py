@@ -5,7 +5,7 @@
      "best": [sample, …], "worst": [sample, …]}                       right with the least loss; those with the most
     sample: {"index", "name", "label", "predicted", "confidence", "loss", "thumbnail"}
 
-`thumbnail` is a data: URL of a small JPEG, or null where the image could not be read again. No TensorFlow.
+`thumbnail` is a data: URL of a small JPEG, or null where the image could not be read again. No TensorFlow at import.
 """
 
 import base64
@@ -23,6 +23,8 @@ from distxcept.data.sources.base import Source
 FILE = "predictions.json"
 SHOWN = 12
 THUMBNAIL_PIXELS = 112
+ANY_NUMBER = 2**62
+"""Of pixels: what has come out of an evaluation was within data.max_pixels."""
 
 
 class Outcomes(Protocol):
@@ -73,20 +75,16 @@ def _sample(outcomes: Outcomes, source: Source, k: int) -> dict[str, Any]:
 
 
 def thumbnail(source: Source, index: int) -> str | None:
-    """A data: URL; None where there is no image. A report is no reason for a run to fail."""
+    """What the model was shown, smaller, as a data: URL; None where there is no image. No reason for a run to fail."""
     from PIL import Image
 
+    from distxcept.data.augment import PLAIN
+    from distxcept.data.decode import render
+
+    square, file = np.empty((THUMBNAIL_PIXELS, THUMBNAIL_PIXELS, 3), np.uint8), io.BytesIO()
     try:
-        sample = source.read(index)
-        if sample.pixels is not None:
-            image = Image.fromarray(sample.pixels)
-        else:
-            image = Image.open(io.BytesIO(sample.encoded or b""))
-            image.draft("RGB", (2 * THUMBNAIL_PIXELS, 2 * THUMBNAIL_PIXELS))
-        image = image.convert("RGB")
-        image.thumbnail((THUMBNAIL_PIXELS, THUMBNAIL_PIXELS))
-        file = io.BytesIO()
-        image.save(file, "JPEG", quality=80)
+        render(source.read(index), PLAIN, square, max_pixels=ANY_NUMBER)
+        Image.fromarray(square).save(file, "JPEG", quality=80)
     except Exception:  # decoders raise all sorts of errors
         return None
     return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()

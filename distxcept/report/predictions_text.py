@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from distxcept.report.plain_text import printable
+from distxcept.report.plain_text import plain_line
 
 
 class Predicted(Protocol):
@@ -27,11 +27,11 @@ def table_lines(predictions: Iterable[Predicted], top: int) -> Iterator[str]:
     width = 0
     for one in predictions:
         if one.error is None:
-            labels = [printable(label) for label in one.labels]
+            labels = [plain_line(label) for label in one.labels]
             width = max(width, *map(len, labels))
             pairs = zip(labels, one.probabilities, strict=True)
             answers = "  ".join(f"{probability:6.1%} {label:{width}}" for label, probability in pairs)
-            yield f"{answers}  {printable(one.path)}"
+            yield f"{answers}  {plain_line(one.path)}"
 
 
 def csv_lines(predictions: Iterable[Predicted], top: int) -> Iterator[str]:

@@ -32,9 +32,14 @@ class ReportFile(Observer):
 
     def predicted(self, outcomes: "SampleOutcomes", source: "Source", update: int) -> None:
         try:
-            self._describe(write_outcomes(self._folder, outcomes, source, update))
+            found = write_outcomes(self._folder, outcomes, source, update)
         except Exception as error:  # a full disk, or an image that is gone by now
-            self._warn(f"warning: no predictions were written ({type(error).__name__}: {error})")
+            self._warn(f"warning: no predictions were written ({_reason(error)})")
+            return
+        try:
+            self._describe(found)
+        except Exception as error:
+            self._warn(f"warning: the predictions are written, but were not drawn ({_reason(error)})")
 
     def ended(self, summary: dict[str, Any]) -> None:
         """So that the panel at the end can name it."""
@@ -52,4 +57,9 @@ class ReportFile(Observer):
             write_report(Run(self._folder))
         except Exception as error:  # whatever it is, the training matters more
             self._started = False
-            self._warn(f"warning: no report was written ({type(error).__name__}: {error})")
+            self._warn(f"warning: no report was written ({_reason(error)})")
+
+
+def _reason(error: Exception) -> str:
+    """One line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from distxcept.report.plain_text import printable, shortened
+from distxcept.report.plain_text import plain_line, shortened
 from distxcept.training.scores import Interval, Scores
 
 MATRIX_CLASSES = 12
@@ -69,7 +69,7 @@ def _width(scores: Scores) -> int:
 
 
 def _name(name: str) -> str:
-    return shortened(printable(name), NAME_WIDTH)
+    return shortened(plain_line(name), NAME_WIDTH)
 
 
 def _share(value: float | None) -> str:

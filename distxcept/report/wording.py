@@ -30,15 +30,6 @@ def metric_text(metric: str | None, value: float | None) -> str:
     return f"{name} {value:.4f}" if metric.endswith("loss") else f"{name} {value:.2%}"
 
 
-def plain_line(text: str) -> str:
-    """One line that a terminal only shows: a file name may hold escape sequences, and must not act on the screen."""
-    return "".join(character if character.isprintable() else _escaped(character) for character in text)
-
-
-def _escaped(character: str) -> str:
-    return " " if character.isspace() else character.encode("unicode_escape").decode()
-
-
 def number_text(value: Any) -> str:
     """Short, for a table; a dash for nothing."""
     if value is None:

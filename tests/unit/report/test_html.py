@@ -8,6 +8,7 @@ import pytest
 from run_folders import CONFIG, STARTED, make_run, started, train_record, validation_record, write_lines
 
 from distxcept.cli.main import main
+from distxcept.report import report_file
 from distxcept.report.curves import device_curves, markers, run_curves
 from distxcept.report.html import run_page, write_report
 from distxcept.report.prediction_sections import class_rows
@@ -189,3 +190,21 @@ def test_ten_thousand_updates_take_less_than_three_megabytes(tmp_path):
         ],
     )
     assert write_report(run, Path(tmp_path / "r.html")).stat().st_size < 3_000_000
+
+
+def test_a_drawing_that_fails_takes_no_predictions_away(tmp_path, monkeypatch):
+    folder, told = make_run(tmp_path / "run"), []
+    monkeypatch.setattr(report_file, "write_outcomes", lambda *_: {"update": 1})
+
+    def describe(found):
+        raise ValueError("no\nfont")
+
+    ReportFile(folder, told.append, describe).predicted(None, None, 1)
+    assert told == ["warning: the predictions are written, but were not drawn (ValueError: no font)"]
+
+    def fail(*_):
+        raise OSError("no space\nleft")
+
+    monkeypatch.setattr(report_file, "write_outcomes", fail)
+    ReportFile(folder, told.append, describe).predicted(None, None, 1)
+    assert told[1:] == ["warning: no predictions were written (OSError: no space left)"]

@@ -9,7 +9,12 @@ from PIL import Image
 
 from distxcept.data.sources.base import BadSample, Sample, Source
 from distxcept.report.prediction_sections import predictions
-from distxcept.report.predictions_file import describe_outcomes, thumbnail, write_outcomes
+from distxcept.report.predictions_file import (
+    THUMBNAIL_PIXELS,
+    describe_outcomes,
+    thumbnail,
+    write_outcomes,
+)
 from distxcept.report.runs import Run
 
 
@@ -27,7 +32,7 @@ class Found:
 
 
 class Pictures(Source):
-    """Index 0 pixels, 1 a JPEG file, 2 rubbish, 3 gone; then pixels again."""
+    """Index 0 pixels, 1 a JPEG file, 2 rubbish, 3 gone, 4 turned by EXIF; then pixels again."""
 
     class_names = ("a", "b")
 
@@ -48,6 +53,12 @@ class Pictures(Source):
             return Sample(encoded=file.getvalue())
         if index == 2:
             return Sample(encoded=b"rubbish")
+        if index == 4:
+            image, file, exif = Image.new("RGB", (300, 200), "blue"), io.BytesIO(), Image.Exif()
+            image.paste("red", (0, 0, 300, 100))
+            exif[0x0112] = 3
+            image.save(file, "JPEG", exif=exif)
+            return Sample(encoded=file.getvalue())
         if index == 3:
             raise BadSample("gone")
         return Sample(pixels=np.zeros((200, 100, 3), np.uint8))
@@ -56,17 +67,29 @@ class Pictures(Source):
         return ""
 
 
-@pytest.mark.parametrize(("index", "size"), [(0, (56, 112)), (1, (112, 37)), (2, None), (3, None)])
-def test_thumbnail(index, size):
-    found = thumbnail(Pictures(), index)
-    if size is None:
-        assert found is None
-        return
-    assert found is not None
-    head, _, content = found.partition(",")
+def shown(index: int) -> Image.Image:
+    head, _, content = (thumbnail(Pictures(), index) or "").partition(",")
     assert head == "data:image/jpeg;base64"
-    image = Image.open(io.BytesIO(base64.b64decode(content)))
-    assert (image.size, image.mode) == (size, "RGB")
+    return Image.open(io.BytesIO(base64.b64decode(content)))
+
+
+@pytest.mark.parametrize("index", [0, 1, 4])
+def test_a_thumbnail_is_the_square_that_the_model_sees(index):
+    image = shown(index)
+    assert (image.size, image.mode) == ((THUMBNAIL_PIXELS, THUMBNAIL_PIXELS), "RGB")
+
+
+def test_a_thumbnail_stands_upright():
+    """The file's upper half is red, and EXIF says that it was taken with the camera on its head."""
+    image = shown(4)
+    top, bottom = image.getpixel((56, 10)), image.getpixel((56, 100))
+    assert top[2] > 200 > 50 > top[0]
+    assert bottom[0] > 200 > 50 > bottom[2]
+
+
+@pytest.mark.parametrize("index", [2, 3])
+def test_no_thumbnail_of_what_cannot_be_read(index):
+    assert thumbnail(Pictures(), index) is None
 
 
 def test_best_and_worst():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from distxcept.report.plain_text import printable, shortened
+from distxcept.report.plain_text import plain_line, shortened
 from distxcept.report.predictions_text import WRITERS
 
 
@@ -30,7 +30,7 @@ def lines(form: str) -> list[str]:
 def test_table():
     first, second = lines("table")
     assert first == " 75.0% cat   25.0% dog  a.jpg"
-    assert second == ' 90.0% a,b        10.0% c\\x1b[2J  b,"\\n\\udcff.jpg'
+    assert second == ' 90.0% a,b        10.0% c\\x1b[2J  b," \\udcff.jpg'
 
 
 def test_csv_is_read_back():
@@ -53,10 +53,10 @@ def test_json_lines_are_one_line_each_and_read_back():
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"), [("é 猫", "é 猫"), ("a\tb\x00\x7f", "a\\tb\\x00\\x7f"), ("\udc80", "\\udc80")]
+    ("text", "shown"), [("é 猫", "é 猫"), ("a\tb\x00\x7f", "a b\\x00\\x7f"), ("\udc80", "\\udc80")]
 )
-def test_printable(text, shown):
-    assert printable(text) == shown
+def test_plain_line(text, shown):
+    assert plain_line(text) == shown
 
 
 @pytest.mark.parametrize(("text", "shown"), [("abcdef", "abcdef"), ("abcdefg", "…cdefg")])

@@ -8,8 +8,9 @@ from run_folders import CONFIG, STARTED, make_run, started, train_record, valida
 
 from distxcept.cli.main import main
 from distxcept.errors import ConfigError
+from distxcept.report.plain_text import plain_line
 from distxcept.report.runs import Run, find_runs, flatten, open_run, spans
-from distxcept.report.wording import metric_text, plain_line, show_age, show_duration
+from distxcept.report.wording import metric_text, show_age, show_duration
 
 DEAD = subprocess.Popen([sys.executable, "-c", ""])
 DEAD.wait()

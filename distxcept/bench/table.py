@@ -5,13 +5,13 @@ import platform
 import subprocess
 import time
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from distxcept import __version__
 from distxcept.bench.setting import Setting
 from distxcept.bench.turns import Result, Spread
+from distxcept.cluster.machine import package_versions, processor_name
 
 PACKAGES = ("tensorflow", "keras", "horovod", "numpy")
 
@@ -72,21 +72,15 @@ def as_json(results: Sequence[Result], setting: Setting) -> dict[str, Any]:
 
 def machine() -> dict[str, Any]:
     """Where and with what it was measured."""
-    found: dict[str, str | None] = {}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = None
     return {
         "date": time.strftime("%Y-%m-%d"),
         "distxcept": __version__,
         "commit": commit(),
         "cores": len(os.sched_getaffinity(0)),
         "load": os.getloadavg()[0],
-        "processor": _processor(),
+        "processor": processor_name(),
         "python": platform.python_version(),
-        **found,
+        **package_versions(PACKAGES),
     }
 
 
@@ -104,16 +98,6 @@ def commit() -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
     except OSError:
         return None
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.machine()
 
 
 def _spread(spread: Spread) -> str:

@@ -4,6 +4,8 @@ import argparse
 import sys
 from typing import Any
 
+from distxcept.cli.arguments import positive_number, whole_number
+
 EXAMPLES = """\
 examples:
   distxcept pack flowers/train packed/train
@@ -23,7 +25,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="folder of class folders, .csv file, or tfds:NAME")
     parser.add_argument("dest", metavar="DEST", help="folder to make")
     parser.add_argument(
-        "--longest-side", type=_positive, metavar="PIXELS", help="shrink larger images to this"
+        "--longest-side", type=positive_number, metavar="PIXELS", help="shrink larger images to this"
     )
     parser.add_argument(
         "--quality", type=_quality, default=90, metavar="Q", help="JPEG quality of shrunk images (90)"
@@ -34,21 +36,14 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shard-size", default="256MiB", metavar="SIZE", help="size of a file, about (256MiB)"
     )
-    parser.add_argument("--processes", type=_positive, metavar="N", help="how many at once (all cores)")
+    parser.add_argument("--processes", type=positive_number, metavar="N", help="how many at once (all cores)")
     parser.add_argument("--split", default="train", help="of a TensorFlow dataset (train)")
     parser.add_argument("--data-dir", metavar="DIR", help="where TensorFlow datasets are prepared")
     parser.set_defaults(run=_run)
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
-    return value
-
-
 def _quality(text: str) -> int:
-    value = int(text)
+    value = whole_number(text)
     if not 1 <= value <= 95:
         raise argparse.ArgumentTypeError(f"{value} is not from 1 to 95")
     return value

@@ -12,6 +12,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
+from distxcept.cluster.machine import package_versions
 from distxcept.doctor.finding import Finding
 
 # Of the environment only these names are ever shown; any other value may be a secret.
@@ -45,13 +46,7 @@ OPTIONAL_PACKAGES = ("horovod", "mpi4py", "nvidia-nccl-cu12", "protobuf", "tenso
 
 
 def installed_versions(names: tuple[str, ...]) -> dict[str, str]:
-    versions = {}
-    for name in names:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
+    return {name: version for name, version in package_versions(names).items() if version is not None}
 
 
 def own_requirements() -> list[Requirement]:

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import Path
 from typing import IO, Any, TextIO
 
 from distxcept import __version__
 from distxcept.batching import BatchPlan
 from distxcept.cluster.compute import in_effect
+from distxcept.cluster.machine import package_versions
 from distxcept.config.schema import Config
 from distxcept.errors import ConfigError
 from distxcept.training.events import Observer, TrainRecord, ValidationRecord
@@ -61,16 +61,10 @@ def _write_plan(folder: Path, plan: BatchPlan, remat: bool) -> None:
 
 def describe_environment(devices: list[str]) -> dict[str, Any]:
     """Where and with what the run happens; of the environment only what is known to be no secret."""
-    versions: dict[str, str | None] = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = None
     return {
         "distxcept": __version__,
         "python": platform.python_version(),
-        "packages": versions,
+        "packages": package_versions(PACKAGES),
         "platform": platform.platform(),
         "host": platform.node(),
         "cpus": len(os.sched_getaffinity(0)),

@@ -10,13 +10,13 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from statistics import median
 from typing import Any
 
 import tensorflow as tf
 
 from distxcept import __version__
+from distxcept.cluster.machine import package_versions
 from distxcept.engines import Engine
 from distxcept.errors import ConfigError
 from distxcept.memory.links import link_by_measurement
@@ -128,13 +128,10 @@ def _memory_words(ranks: Sequence[RankFacts]) -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {"distxcept": __version__, "Python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    installed = {
+        name: version for name, version in package_versions(_PACKAGES).items() if version is not None
+    }
+    return {"distxcept": __version__, "Python": platform.python_version(), **installed}
 
 
 def _work(device: str) -> float:

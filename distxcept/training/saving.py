@@ -8,7 +8,6 @@ A save that fails is told and tried again at the next time; after `checkpoint.ma
 """
 
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from distxcept import __version__
 from distxcept.checkpoint.background import Background
 from distxcept.checkpoint.compatibility import identity_digest, training_identity
 from distxcept.checkpoint.store import Store
+from distxcept.cluster.machine import package_versions
 from distxcept.errors import SavingError
 from distxcept.training.events import Observer
 from distxcept.training.progress import Progress
@@ -135,19 +135,9 @@ class Saver:
             "identity": self._identity,
             "config_digest": identity_digest(self._identity),
             "class_names": list(self._training.train.class_names),
-            "versions": {"distxcept": __version__, **_versions()},
+            "versions": {"distxcept": __version__, **package_versions(VERSIONED)},
         }
 
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
-
-
-def _versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
-    for package in VERSIONED:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = None
-    return found

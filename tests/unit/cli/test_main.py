@@ -21,6 +21,14 @@ from distxcept.cli.main import COMMANDS, build_parser, main
             ["config"],
             "distxcept config: the following arguments are required: ACTION (see `distxcept config --help`)",
         ),
+        (
+            ["pack", "a", "b", "--processes", "x"],
+            "distxcept pack: argument --processes: 'x' is no whole number (see",
+        ),
+        (
+            ["pack", "a", "b", "--quality", "96"],
+            "distxcept pack: argument --quality: 96 is not from 1 to 95 (see",
+        ),
         (["config", "shw"], "distxcept config: unknown action 'shw'; did you mean show? (see"),
         (["config", "xyz"], "distxcept config: unknown action 'xyz'; there are show, check, schema (see"),
         (["config", "show"], "distxcept config show: the following arguments are required: CONFIG (see"),

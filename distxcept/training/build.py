@@ -112,10 +112,12 @@ def class_weights(config: Config, source: Source, classes: int) -> np.ndarray | 
     if wanted is None:
         return None
     if wanted == "balanced":
-        counts = np.bincount(source.labels, minlength=classes)
+        # A label out of range makes a bad sample, which is not trained on.
+        labels = source.labels[source.labels >= 0]
+        counts = np.bincount(labels, minlength=classes)
         present = counts > 0
         weights = np.zeros(classes)
-        weights[present] = len(source) / (present.sum() * counts[present])
+        weights[present] = len(labels) / (present.sum() * counts[present])
         return weights
     weights = np.ones(classes)
     for key, weight in wanted.items():

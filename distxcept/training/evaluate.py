@@ -1,5 +1,6 @@
 """Exact evaluation: every validation sample counts once, whatever the number of replicas."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -29,6 +30,13 @@ class Result:
     accuracy: float
     top5_accuracy: float
 
+    @classmethod
+    def of_sums(cls, samples: float, loss: float, correct: float, top5: float) -> "Result":
+        """Means; no numbers where there was no sample: a loss of zero would be the best of all."""
+        if not samples:
+            return cls(0, math.nan, math.nan, math.nan)
+        return cls(round(samples), loss / samples, correct / samples, top5 / samples)
+
     def metrics(self) -> dict[str, float]:
         """By the names that the config uses."""
         return {
@@ -54,9 +62,7 @@ class Evaluator:
         for inputs in self._inputs(source, image_size, batch_per_replica, reading):
             sums = self._step(inputs, ()).numpy().tolist()
             totals = [total + part for total, part in zip(totals, sums, strict=True)]
-        samples, loss, correct, top5 = totals
-        real = max(samples, 1.0)
-        return Result(round(samples), loss / real, correct / real, top5 / real)
+        return Result.of_sums(*totals)
 
     def outcomes(
         self, source: Source, *, image_size: int, batch_per_replica: int, **reading: Any

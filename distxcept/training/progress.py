@@ -1,5 +1,6 @@
 """Where a run stands, beside its tensors: plain numbers that a snapshot keeps as JSON. Pure."""
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,8 +16,10 @@ class Watch:
     """Evaluations since the best one."""
 
     def better(self, value: float, metric: Metric, min_delta: float = 0.0) -> bool:
-        gain = None if self.best is None else (value - self.best) * (1 if larger_is_better(metric) else -1)
-        if gain is None or gain > min_delta:
+        """What is no number (an evaluation that overflowed, or had no image to read) is never better."""
+        none_yet = self.best is None or math.isnan(self.best)
+        gain = 0.0 if self.best is None else (value - self.best) * (1 if larger_is_better(metric) else -1)
+        if not math.isnan(value) and (none_yet or gain > min_delta):
             self.best, self.waited = value, 0
             return True
         self.waited += 1

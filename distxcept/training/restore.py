@@ -21,7 +21,7 @@ def restore(training: Training, run_folder: Path, observer: Observer, allow_conf
     if training.engine.is_chief:
         try:
             message = _Restoring(training, run_folder, observer, allow_config_change).run()
-        except ConfigError as error:
+        except (ConfigError, SnapshotError) as error:
             message = {"error": str(error)}
         except OSError as error:
             message = {"error": f"{run_folder}: {error}"}

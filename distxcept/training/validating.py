@@ -72,11 +72,9 @@ class Validation:
 
 
 def result_of(outcomes: SampleOutcomes) -> Result:
-    samples = len(outcomes.labels)
-    real = max(samples, 1)
-    return Result(
-        samples,
-        loss=float(outcomes.losses.sum()) / real,
-        accuracy=float((outcomes.labels == outcomes.predicted).sum()) / real,
-        top5_accuracy=float(outcomes.in_top5.sum()) / real,
+    return Result.of_sums(
+        len(outcomes.labels),
+        loss=float(outcomes.losses.sum()),
+        correct=float((outcomes.labels == outcomes.predicted).sum()),
+        top5=float(outcomes.in_top5.sum()),
     )

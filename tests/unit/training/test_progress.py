@@ -1,5 +1,7 @@
 """Best, plateau and early stopping: decided on numbers alone."""
 
+import math
+
 import pytest
 
 from distxcept.config.schema import EarlyStopping, OptimizerSection
@@ -11,11 +13,18 @@ from distxcept.training.progress import Progress, Watch
     [
         ("validation_accuracy", [0.5, 0.4, 0.5, 0.6], [True, False, False, True]),
         ("validation_loss", [1.0, 1.1, 0.9, 0.9], [True, False, True, False]),
+        ("validation_loss", [math.nan, 2.0, math.nan, 1.9], [False, True, False, True]),
+        ("validation_accuracy", [math.nan, math.nan, 0.1], [False, False, True]),
     ],
 )
 def test_watch(metric, values, expected):
     watch = Watch()
     assert [watch.better(value, metric) for value in values] == expected
+
+
+def test_a_run_that_once_kept_no_number_as_its_best_goes_on():
+    watch = Watch(best=math.nan)
+    assert watch.better(3.0, "validation_loss", 0.5) and watch.best == 3.0
 
 
 def test_min_delta():

@@ -1,3 +1,5 @@
+from math import nan
+
 import numpy as np
 import pytest
 
@@ -17,9 +19,10 @@ def outcomes(labels, predicted, losses, in_top5) -> SampleOutcomes:
     ("found", "expected"),
     [
         (outcomes([0, 1, 2, 2], [0, 1, 1, 0], [0.5, 0.25, 1.0, 2.25], [1, 1, 1, 0]), (4, 1.0, 0.5, 0.75)),
-        (outcomes([], [], [], []), (0, 0.0, 0.0, 0.0)),
+        (outcomes([], [], [], []), (0, nan, nan, nan)),
     ],
 )
 def test_result_of_outcomes(found, expected):
     result = result_of(found)
-    assert (result.samples, result.loss, result.accuracy, result.top5_accuracy) == expected
+    told = (result.samples, result.loss, result.accuracy, result.top5_accuracy)
+    assert told == pytest.approx(expected, nan_ok=True)

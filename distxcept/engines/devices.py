@@ -9,6 +9,8 @@ from distxcept.cluster.affinity import take_own_cpus
 from distxcept.config.schema import EngineSection
 from distxcept.errors import ConfigError
 
+MOST_LOGICAL = 1024
+
 
 def count_gpus() -> int:
     return len(tf.config.list_physical_devices("GPU"))
@@ -74,7 +76,7 @@ def _named(names: list[str], gpus: int) -> list[str]:
     """Names such as GPU:1 or CPU:0, each once."""
     for name in names:
         kind, _, number = name.upper().partition(":")
-        if kind not in ("CPU", "GPU") or not number.isdigit():
+        if kind not in ("CPU", "GPU") or not (number.isascii() and number.isdecimal()):
             raise ConfigError(f"engine.devices names {name!r}; a device is written GPU:0 or CPU:0")
         if kind == "GPU" and int(number) >= gpus:
             raise ConfigError(
@@ -88,6 +90,10 @@ def _named(names: list[str], gpus: int) -> list[str]:
 
 
 def _split_cpu(number: int) -> None:
+    if number > MOST_LOGICAL:
+        raise ConfigError(
+            f"engine.devices asks for {number} logical CPUs; there can be {MOST_LOGICAL} at most"
+        )
     if number > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * number)

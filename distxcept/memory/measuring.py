@@ -1,11 +1,11 @@
 """From a proposal to what its candidates really need on this device: requests for trials, and what came of them."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from distxcept.batching import BatchPlan
 from distxcept.cluster.compute import in_effect
+from distxcept.cluster.machine import processor_name
 from distxcept.config.size import parse_size, show_size
 from distxcept.memory.candidates import Candidate
 from distxcept.memory.memory_plan import MemoryPlan
@@ -28,7 +28,8 @@ def trial_request(proposal: Proposal, plan: BatchPlan, device: str, *, replica: 
     return {
         "config": config.model_dump(mode="json", by_alias=True),
         "classes": proposal.layout.classes,
-        "virtual_batches": len(plan.blocks(plan.virtual_per_update)[replica]),
+        # One that is left without work in this update would have some with other shares.
+        "virtual_batches": max(1, len(plan.blocks(plan.virtual_per_update)[replica])),
         "padded": plan.keep_remainder and plan.samples % plan.global_batch != 0,
         "device": device,
         "threads": config.engine.threads,
@@ -86,8 +87,5 @@ def nothing_fits(proposal: Proposal, measured: Sequence[Measured]) -> str:
 def kind_of(device: str, cards: Sequence[GpuState]) -> str:
     """The model of a device: equal ones need one measurement. `cards` is what the driver tells of it, if it does."""
     if device.startswith("CPU"):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-        return "CPU"
+        return processor_name()
     return f"{cards[0].name} {cards[0].memory_total_bytes}" if cards else "GPU"

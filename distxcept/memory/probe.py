@@ -14,13 +14,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+
+from distxcept.cluster.machine import package_versions
+from distxcept.errors import DistxceptError
 
 TRIAL_MODULE = "distxcept.training.trial"
 TRIAL_TIMEOUT_SECONDS = 1800
 PACKAGES = ("distxcept", "tensorflow", "keras", "numpy")
+
+
+class TrialFailed(DistxceptError):
+    """For another reason than want of memory: a card in exclusive mode takes no second process, for one."""
 
 
 class Candidate(Protocol):
@@ -86,7 +92,7 @@ def search(group: Sequence[C], budget_bytes: int, attempt: Callable[[C], Measure
 
 
 def run_child(request: Mapping[str, Any], micro_batch: int) -> Measured:
-    """A trial in a process of its own; whatever ends it otherwise than with an answer means that it did not fit."""
+    """A trial in a process of its own; whatever kills it means that it did not fit. TrialFailed where it cannot be made."""
     remat = bool(request["remat"])
     try:
         child = subprocess.run(
@@ -108,7 +114,7 @@ def run_child(request: Mapping[str, Any], micro_batch: int) -> Measured:
         reason = f"the trial ended with {child.returncode}"
         last = child.stderr.strip().splitlines()[-1:]
         if child.returncode > 0 and "memory" not in "".join(last).lower():
-            raise RuntimeError(f"{reason}: {''.join(last)}") from None
+            raise TrialFailed(f"{reason}: {''.join(last)[:500]}") from None
         return Measured(micro_batch, remat, False, reason=reason)
 
 
@@ -126,12 +132,14 @@ class Cache:
 
     @classmethod
     def of_user(cls) -> "Cache":
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        try:
+            base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        except RuntimeError:  # an account without a home, as in some containers: nothing can be kept
+            base = os.devnull
         return cls(Path(base) / "distxcept" / "probes")
 
     def key(self, about: Mapping[str, Any]) -> str:
-        versions = {package: metadata.version(package) for package in PACKAGES}
-        text = json.dumps({"about": dict(about), "versions": versions}, sort_keys=True)
+        text = json.dumps({"about": dict(about), "versions": package_versions(PACKAGES)}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def read(self, key: str) -> list[Measured] | None:

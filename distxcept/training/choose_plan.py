@@ -24,6 +24,7 @@ from distxcept.memory.measuring import kind_of, measure, nothing_fits, trial_req
 from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.memory.nvml import read_cards
 from distxcept.memory.planning import Proposal, make_plan
+from distxcept.memory.probe import TrialFailed
 from distxcept.memory.sharing import told_at_start
 from distxcept.training.own_cards import device_for_child, numbers_of_cards, pids_of_job
 
@@ -39,7 +40,7 @@ class Choice:
     micro: int
     remat: bool
     seconds: float | None = None
-    """Of the busiest replica's update, where it was measured."""
+    """Of one virtual batch, where it was measured."""
     problem: str = ""
 
 
@@ -96,16 +97,22 @@ def _choose_here(
     config: Config, engine: Engine, plan: BatchPlan, classes: int, kind: str, notice: Callable[[str], None]
 ) -> Choice:
     proposal = propose(config, engine, plan, classes)
+    likely = proposal.chosen or min(proposal.candidates, key=lambda one: one.needed_bytes)
+    estimated = Choice(likely.micro_batch, likely.remat)
     if proposal.budget.device == "cpu" and config.memory.limit is None:
-        likely = proposal.chosen or min(proposal.candidates, key=lambda one: one.needed_bytes)
-        return Choice(likely.micro_batch, likely.remat)
+        return estimated
     replica = engine.local_replicas[0]
     trial = trial_request(proposal, plan, device_for_child(engine.devices()[0]), replica=replica)
-    best, measured = measure(proposal, trial, kind=kind, notice=notice)
+    try:
+        best, measured = measure(proposal, trial, kind=kind, notice=notice)
+    except TrialFailed as error:
+        # What does not fit after all is mended on the way; a run that could do its work must not end here.
+        notice(f"nothing could be measured ({error}); going by the estimate")
+        return estimated
     if best is None:
         return Choice(0, False, problem=nothing_fits(proposal, measured))
     seconds = next(m.seconds for m in measured if (m.micro_batch, m.remat) == (best.micro_batch, best.remat))
-    return Choice(best.micro_batch, best.remat, seconds)
+    return Choice(best.micro_batch, best.remat, seconds and seconds / trial["virtual_batches"])
 
 
 def propose(config: Config, engine: Engine, plan: BatchPlan, classes: int) -> Proposal:

@@ -1,6 +1,7 @@
 """The plan in use, and smaller ones after it where an update runs out of memory. The result stays the same."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from distxcept.errors import DistxceptError, DoesNotFitError
@@ -70,7 +71,8 @@ class Fitting:
         """For the process that goes on with this run."""
         smaller = self._smaller_plan()
         if smaller is not None:
-            write_memory_plan(self._run_folder, smaller, self.memory_plan, str(error))
+            with suppress(OSError):  # a full disk must not hide what happened
+                write_memory_plan(self._run_folder, smaller, self.memory_plan, str(error))
 
     def _smaller_plan(self) -> MemoryPlan | None:
         now = InUse(self.memory_plan, self.plan.virtual_batch, self._most_samples())

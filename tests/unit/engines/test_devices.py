@@ -69,6 +69,12 @@ def test_too_many(config):
         prepare_devices(["GPU:4"], None)
 
 
+@pytest.mark.parametrize("name", ["GPU:²", "GPU", "GPU:-1", "TPU:0", "CPU:4000000000"])
+def test_names_that_are_none(config, name):
+    with pytest.raises(ConfigError):
+        prepare_devices([name], None)
+
+
 def test_a_rank_sees_its_own_card_as_the_first(config):
     placement = Placement(launcher="mpirun", rank=6, size=8, local_rank=2, local_size=4)
     assert prepare_rank_device(EngineSection(threads=1), placement, 2) == "GPU:0"

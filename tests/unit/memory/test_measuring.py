@@ -1,5 +1,7 @@
 """What a measurement depends on, and what it does not."""
 
+from dataclasses import replace
+
 import pytest
 
 from distxcept.config.schema import Config
@@ -40,6 +42,13 @@ def test_kinds_of_cards(device, cards, kind):
 
 def test_the_kind_of_a_processor_is_its_model():
     assert kind_of("CPU:0", []) == kind_of("CPU:1", []) != "GPU"
+
+
+def test_a_replica_without_work_in_this_plan_is_tried_with_some():
+    plan = proposal(8 * GIB)
+    spread = replace(plan.batches, replicas=6, shares=(1,) * 6)
+    idle = [len(block) for block in spread.blocks(spread.virtual_per_update)].index(0)
+    assert trial_request(plan, spread, "GPU:0", replica=idle)["virtual_batches"] == 1
 
 
 def measured_with(monkeypatch, tmp_path, free_bytes, device):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distxcept.memory import probe as module
-from distxcept.memory.probe import Cache, Measured, child_environ, probe, run_child
+from distxcept.memory.probe import Cache, Measured, TrialFailed, child_environ, probe, run_child
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def test_a_trial_that_fails_for_another_reason_is_an_error(tmp_path, monkeypatch
     child.write_text("#!/bin/sh\ncat > /dev/null\necho 'KeyError: classes' >&2\nexit 1\n")
     child.chmod(0o755)
     monkeypatch.setattr(module.sys, "executable", str(child))
-    with pytest.raises(RuntimeError, match="KeyError: classes"):
+    with pytest.raises(TrialFailed, match="the trial ended with 1: KeyError: classes"):
         run_child({"remat": False}, 8)
 
 
@@ -140,6 +140,17 @@ def test_cache(tmp_path):
     assert os.listdir(tmp_path / "probes") == [f"{key}.json"]
     (tmp_path / "probes" / f"{key}.json").write_text(json.dumps([{"micro": 1}]))
     assert cache.read(key) is None
+
+
+def test_a_user_without_a_home_keeps_nothing(monkeypatch):
+    def nowhere():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(module.Path, "home", nowhere)
+    cache = Cache.of_user()
+    cache.write("k", [])
+    assert cache.read("k") is None
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):

@@ -46,7 +46,9 @@ def test_a_rank_measures_its_own_card(third_of_four, monkeypatch):
         devices=lambda: ["GPU:0"], local_replicas=range(1, 2), rank=1, ranks=2, exchange=exchange
     )
     plan = SimpleNamespace(shares=(1, 1))
-    proposal = SimpleNamespace(budget=SimpleNamespace(device="gpu"))
+    proposal = SimpleNamespace(
+        budget=SimpleNamespace(device="gpu"), chosen=SimpleNamespace(micro_batch=8, remat=False)
+    )
     monkeypatch.setattr(choose_plan, "propose", lambda *_: proposal)
     monkeypatch.setattr(
         choose_plan, "trial_request", lambda proposal, plan, device, *, replica: tried.append(device)

@@ -25,7 +25,7 @@ PURPOSE = {
     "report": "terminal, HTML, TensorBoard",
     "training": "update.py, loop.py",
     "checkpoint": "snapshots",
-    "memory": "what fits; telemetry",
+    "memory": "what fits, telemetry",
     "model": "Xception, batch norm, weights",
     "data": "sources, order, decoding",
     "engines": "single, mirrored, horovod",

@@ -61,7 +61,9 @@ class Comparison:
     def warning(self) -> str | None:
         if self.accuracy_before is None or self.accuracy_after is None:
             return None
-        lost = self.accuracy_before - self.accuracy_after
+        lost = round(
+            self.accuracy_before - self.accuracy_after, 9
+        )  # 0.935 - 0.925 is a little more than 0.01
         return f"{lost * 100:.1f} points of top-1 are lost" if lost > LOST_POINTS else None
 
 

@@ -1,9 +1,12 @@
-"""Every page is reached from README, and every link between pages leads somewhere."""
+"""Every page is reached from README, every link between pages leads somewhere, pieces of config are valid."""
 
 import re
 from pathlib import Path
 
 import pytest
+import yaml
+
+from distxcept.config.schema import Config
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -31,3 +34,23 @@ def test_links_lead_somewhere(page):
 def test_readme_links_every_page():
     linked = {(REPOSITORY / link.partition("#")[0]).resolve() for link in links(REPOSITORY / "README.md")}
     assert [page.name for page in PAGES[1:] if page not in linked] == []
+
+
+SNIPPETS = [
+    pytest.param(text, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, text in enumerate(
+        re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    )
+]
+
+
+@pytest.mark.parametrize("text", SNIPPETS)
+def test_pieces_of_config_are_valid(text):
+    config = yaml.safe_load(text)
+    config["data"] = {"train": {"kind": "synthetic", "samples": 8, "classes": 2}, **config.get("data", {})}
+    Config.model_validate(config)
+
+
+def test_there_are_some():
+    assert len(SNIPPETS) >= 2

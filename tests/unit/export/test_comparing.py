@@ -26,6 +26,14 @@ def test_compare():
 
 
 @pytest.mark.parametrize(
+    ("after", "text"), [(0.925, None), (0.92, "1.5 points of top-1 are lost"), (0.94, None)]
+)
+def test_one_point_may_be_lost(after, text):
+    found = Comparison(200, 0.1, 1.0, 0.935, after)
+    assert found.warning() == text
+
+
+@pytest.mark.parametrize(
     ("kind", "difference", "kept"),
     [
         ("float32", 1e-4, True),

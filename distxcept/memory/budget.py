@@ -12,8 +12,8 @@ CPU_OWN_BYTES = 740 * 2**20
 """Interpreter, TensorFlow and the traced graph of the update: measured by benchmarks/memory.py."""
 GPU_OWN_BYTES = 600 * 2**20
 """CUDA context, cuDNN and cuBLAS, outside of TensorFlow's allocator. An assumption: no GPU was at hand to measure."""
-BESIDE_BYTES = 192 * 2**20
-"""Under `memory.limit` a run on a CPU holds more than its update: threads that read, and a snapshot being written."""
+BESIDE_BYTES = 128 * 2**20
+"""Under `memory.limit` a run on a CPU holds more than its update: mostly stacks of the threads that read, save and watch."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,14 @@ def fullest_card_budget(gpus: Sequence[GpuState], memory: MemorySection) -> Budg
     return gpu_budget(text, free, memory)
 
 
-def beside_update(budget: Budget, state_bytes: int) -> Budget:
-    """Less what a run holds beside its update where a limit counts that too: with it, a copy of the state to be saved."""
+def beside_update(budget: Budget) -> Budget:
+    """Less what a run holds beside its update, where a limit counts that too.
+
+    The copy of the state that is being saved is not among it: it is gone before the next update needs most.
+    """
     if budget.device == "gpu" or budget.limit_bytes is None:
         return budget
-    return replace(budget, reserve_bytes=budget.reserve_bytes + BESIDE_BYTES + state_bytes)
+    return replace(budget, reserve_bytes=budget.reserve_bytes + BESIDE_BYTES)
 
 
 def host_budget(free_bytes: int, replicas: int, processes: int, memory: MemorySection) -> Budget:

@@ -73,7 +73,7 @@ def make_plan(
         return candidates(config, batches_of(config), situation)
 
     found = all_of(config)
-    budget = beside_update(budget, found[0].estimate.state_bytes)
+    budget = beside_update(budget)
     usable = round(budget.tensor_bytes * (1 - SAFETY))
     chosen = choose(found, usable)
     ways: list[Way] = []

@@ -352,14 +352,14 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _metrics_exist(self) -> Self:
-        if self.data.validation is not None:
+        if self.data.validation is not None or self.data.validation_fraction is not None:
             return self
         for key, section in (
             ("run.early_stopping", self.run.early_stopping),
             ("optimizer.plateau", self.optimizer.plateau),
         ):
             if section is not None:
-                raise contradiction(key, f"{section.metric} needs data.validation, which is null")
+                raise contradiction(key, f"{section.metric} needs data.validation or validation_fraction")
         return self
 
     def to_yaml(self) -> str:

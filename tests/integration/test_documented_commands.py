@@ -18,6 +18,7 @@ from documented import REPOSITORY, Command, commands, inline_commands, stray_com
 from ready_runs import noise_folders
 
 from distxcept.cli.main import COMMANDS, build_parser, main
+from distxcept.config.load import load_config
 
 # Who runs what, by patterns of the command; each must match something.
 RUN_BY: dict[str, tuple[str, ...]] = {
@@ -147,8 +148,18 @@ def test_commands_in_running_text_are_known(command):
         assert option in text, command.text
 
 
+@pytest.mark.parametrize(
+    "command", [c for c in EVERY if re.match(r"distxcept .*configs/\w+\.yaml", c.text)], ids=lambda c: c.where
+)
+def test_overrides_suit_the_recipe_as_it_is_shipped(command):
+    """The runs below take a small one."""
+    words = command.words[: command.words.index(">")] if ">" in command.words else command.words
+    args = build_parser().parse_args(words[1:])
+    load_config(str(REPOSITORY / args.config), args.overrides)
+
+
 SMALL = {
-    "run": {"epochs": 4, "evaluate_every": 1000, "telemetry_every": None, "early_stopping": None},
+    "run": {"epochs": 4, "evaluate_every": 1000, "telemetry_every": None},
     # Frozen, because a short backward pass is traced faster.
     "model": {"image_size": 71, "width": 0.0625, "middle_blocks": 1, "freeze": "block13", "weights": None},
     "batch": {"global": 4, "virtual": 4, "micro": 4},

@@ -279,6 +279,18 @@ def test_updates_alone_turn_epochs_off():
     assert (config.run.epochs, config.run.updates) == (None, 100)
 
 
+def test_a_part_of_the_training_data_is_validation_data_too():
+    config = Config.model_validate(
+        {
+            **MINIMAL,
+            "data": {**MINIMAL["data"], "validation_fraction": 0.2},
+            "run": {"early_stopping": {}},
+            "optimizer": {"plateau": {}},
+        }
+    )
+    assert config.run.early_stopping is not None
+
+
 def test_on_and_off_may_come_as_booleans_from_other_yaml_tools():
     assert Config.model_validate(with_key("engine.overlap", True)).engine.overlap == "on"
     assert Config.model_validate(with_key("engine.overlap", False)).engine.overlap == "off"
@@ -299,7 +311,10 @@ def test_on_and_off_may_come_as_booleans_from_other_yaml_tools():
             "engine.reduction: ordered needs compression none, not fp16",
         ),
         ({"engine": {"reduction": "ordered", "shares": [1, 2]}}, "engine.shares: an ordered reduction"),
-        ({"run": {"early_stopping": {}}}, "run.early_stopping: validation_loss needs data.validation"),
+        (
+            {"run": {"early_stopping": {}}},
+            "run.early_stopping: validation_loss needs data.validation or validation_fraction",
+        ),
         (
             {"optimizer": {"pruning": {"begin_update": 5, "end_update": 5}}},
             "optimizer.pruning.end_update: 5 must come after begin_update 5",

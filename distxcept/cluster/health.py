@@ -43,7 +43,7 @@ class Health(NoHealth):
         self._watch = PeerWatch(run_folder, [peer for peer in peers if peer.rank != rank], timeout)
         self._status = own_status(rank, ranks)
         self._lock = threading.Lock()
-        self._ended = False
+        self._ended = self._spoken = False
         self._wake = threading.Event()
         self._gone = threading.Event()
         self._written: float | None = None
@@ -110,9 +110,16 @@ class Health(NoHealth):
             time.sleep(0.1)
 
     def speaks_of(self, loss: Loss) -> bool:
-        """A rank names its own error; a loss without a word is told by the lowest rank that is left."""
+        """A rank names its own error; a loss without a word is told by the lowest rank that is left.
+
+        Once: the error that the loss brings about reaches the main thread while the watch is already leaving.
+        """
         first = self._watch.first_witness(loss.rank)
-        return not loss.told and (first is None or self._status.rank < first)
+        if loss.told or (first is not None and first < self._status.rank):
+            return False
+        with self._lock:
+            spoken, self._spoken = self._spoken, True
+        return not spoken
 
     def _run(self) -> None:
         while not self._gone.is_set():
@@ -154,13 +161,12 @@ class Health(NoHealth):
         )
 
     def _leave(self, loss: Loss) -> None:
-        speaks = self.speaks_of(loss)
         with self._lock:
             if self._ended:
                 return
             with suppress(OSError):
                 write_status(self._folder, self._after(loss))
-        if speaks:
+        if self.speaks_of(loss):
             self.say(f"distxcept train: {loss.message}")
         if self._gone.wait(OWN_END_SECONDS if loss.told else 0.5):
             return

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import pytest
 import slurm_cluster
 
-# Two workers take whole files, in this order: long ones first, so that neither is left with one at the end.
-LONG = ("test_equivalence", "test_ordered", "test_horovod_build", "test_slurm_train", "test_memory_limit",
-        "test_out_of_memory", "test_launch_train", "test_train", "test_memory", "test_nonfinite",
-        "test_against_keras", "test_lost_peers", "test_sbatch", "test_supervision")  # fmt: skip
+# The workers take whole files, in this order: long ones first, so that none is left with one at the end.
+LONG = ("test_equivalence", "test_train", "test_out_of_memory", "test_nonfinite", "test_ordered", "test_horovod_build",
+        "test_against_keras", "test_memory", "test_launch", "test_documented_commands", "test_launch_train",
+        "test_bad_images", "test_slurm_train", "test_memory_estimate", "test_memory_phases", "test_memory_limit",
+        "test_jit", "test_sbatch", "test_lost_peers", "test_ranks", "test_data_memory", "test_supervision")  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -95,7 +95,7 @@ class Case:
             micro_batch=self.micro,
             virtual_batch=self.virtual_batch,
             micro_steps=self.micro_steps,
-            precision=self.precision,  # type: ignore[arg-type]  # a plain text here; the config checks it
+            precision=self.precision,
             optimizer=OptimizerSection(**self.optimizer_section()),
             freeze=self.freeze,
             lanes=self.lanes or None,

@@ -13,7 +13,7 @@ from distxcept.data.scaling.build import COMPILERS, FOLDER, build, library
 from distxcept.data.sources.base import BadSample, Sample
 from distxcept.data.window import Window
 
-needs_compiler = pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C++ compiler")
+needs_compiler = pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C++ compiler: apt-get install g++")
 SOURCES = ["bilinear.cc", "bilinear.h", "jpeg.cc"]
 RANDOM = np.random.default_rng(0)
 SHAPES = [(1, 1), (1, 7), (7, 1), (2, 3), (71, 299), (299, 71), (375, 500), (640, 97)]

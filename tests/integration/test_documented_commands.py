@@ -140,7 +140,7 @@ def test_commands_in_running_text_are_known(command):
     if words[0] in ("COMMAND", "--help"):
         return
     assert words[0] in COMMANDS
-    parser = build_parser()._subparsers._group_actions[0].choices[words[0]]  # type: ignore[union-attr, index, call-overload]
+    parser = build_parser()._subparsers._group_actions[0].choices[words[0]]
     text = parser.format_help()
     for below in (a.choices for a in parser._actions if a.dest == "action"):
         text += "".join(action.format_help() for action in below.values())

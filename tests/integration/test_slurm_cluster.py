@@ -63,7 +63,7 @@ def test_stop_ends_a_job_that_ignores_sigterm_and_removes_the_folder(
         cluster.wait("the job to write its pid", lambda: pid_file.exists() and pid_file.read_text() != "")
         job = psutil.Process(int(pid_file.read_text()))
         pids = [job.pid, job.ppid(), *(daemon.pid for daemon in cluster.daemons)]
-        cluster.cancel_all = lambda **_: None  # type: ignore[method-assign]  # leave the job to stop() itself
+        cluster.cancel_all = lambda **_: None  # leave the job to stop() itself
     assert not cluster.folder.exists()
     assert [pid for pid in pids if is_running(pid)] == []
 

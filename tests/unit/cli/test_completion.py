@@ -103,7 +103,7 @@ complete -C "distxcept $argv[1]" | string replace -r '\\t.*' ''
 def test_in_a_real_shell(shell, line, found, tmp_path):
     program = shutil.which(shell)
     if program is None:
-        pytest.skip(f"{shell} is not installed")
+        pytest.skip(f"{shell} is not installed: apt-get install {shell}")
     ask = {"bash": ASK_BASH, "zsh": ASK_ZSH, "fish": ASK_FISH}[shell]
     (tmp_path / "ask").write_text(ask)
     (tmp_path / "distxcept").write_text(f'#!/bin/sh\nexec {sys.executable} -m distxcept.cli.main "$@"\n')

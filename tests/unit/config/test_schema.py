@@ -341,7 +341,7 @@ def test_a_key_named_like_its_branch_is_not_taken_for_it():
 def test_the_config_is_frozen():
     config = Config.model_validate(MINIMAL)
     with pytest.raises(ValidationError):
-        config.run.seed = 3  # type: ignore[misc]  # the type forbids it too
+        config.run.seed = 3  # the type forbids it too
 
 
 def test_the_python_name_of_global_is_no_key():

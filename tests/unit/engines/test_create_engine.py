@@ -41,5 +41,5 @@ def test_jit(one_cpu, name, jit, compiles):
 
 def test_several_tasks_are_never_several_runs():
     two = Placement(launcher="mpirun", size=2)
-    with pytest.raises(ConfigError, match="2 tasks were launched, but engine.name is single"):  # noqa: RUF043
+    with pytest.raises(ConfigError, match=r"2 tasks were launched, but engine\.name is single"):
         create_engine(EngineSection(name="single"), two)

@@ -150,7 +150,7 @@ def test_notices_of_the_judge_and_of_other_ranks():
     theirs = Notice("thermal_throttling", "rank 1 GPU 0", "rank 1 on b: hot")
     judge = Judge(own_pids=(), larger=lambda *_: None, host_free_bytes=lambda: 0)
     mine = Notice("shared_card", "GPU 0", "shared")
-    judge.look = lambda sample: [mine] if sample.moment.update == 3 else []  # type: ignore[method-assign]
+    judge.look = lambda sample: [mine] if sample.moment.update == 3 else []
     output = Recorder(others=[theirs])
     with telemetry(output, judge=judge) as running:
         output.wait_for(lambda sample: True)

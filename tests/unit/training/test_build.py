@@ -50,5 +50,5 @@ def test_a_snapshot_that_cannot_be_read_ends_all_ranks_alike(monkeypatch, tmp_pa
     sent = []
     engine = SimpleNamespace(is_chief=True, exchange=lambda message: sent.append(message) or [message])
     with pytest.raises(ConfigError, match="update-3: a tensor is damaged"):
-        restore.restore(SimpleNamespace(engine=engine), tmp_path, None, False)  # type: ignore[arg-type]
+        restore.restore(SimpleNamespace(engine=engine), tmp_path, None, False)
     assert b"damaged" in sent[0]

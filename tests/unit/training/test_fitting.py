@@ -25,7 +25,7 @@ def lost_in(folder: Path) -> None:
         raise LostForMemoryError("while the weights were changing")
 
     with pytest.raises(LostForMemoryError):
-        Fitting(training, folder, None, lambda: None).run(1, update)  # type: ignore[arg-type]
+        Fitting(training, folder, None, lambda: None).run(1, update)
 
 
 def test_it_leaves_a_smaller_plan_behind(tmp_path):

@@ -34,7 +34,10 @@ def test_a_cpu_asks_nobody(monkeypatch):
 def test_a_rank_measures_its_own_card(third_of_four, monkeypatch):
     """Two ranks, two kinds of card: what each calls GPU:0 is not the machine's first."""
     names = {0: "T4", 1: "A100", 2: "T4", 3: "T4"}
-    read = lambda numbers: [card(n, name=names[n], memory_total_bytes=40 * GIB) for n in numbers]  # noqa: E731
+
+    def read(numbers):
+        return [card(n, name=names[n], memory_total_bytes=40 * GIB) for n in numbers]
+
     monkeypatch.setattr(choose_plan, "read_cards", read)
     sent, tried = [], []
 
@@ -56,7 +59,7 @@ def test_a_rank_measures_its_own_card(third_of_four, monkeypatch):
     monkeypatch.setattr(choose_plan, "measure", lambda *_, **__: (None, []))
     monkeypatch.setattr(choose_plan, "nothing_fits", lambda *_: "too small")
     config = SimpleNamespace(memory=SimpleNamespace(limit=None))
-    choices = choose_plan._choices_of_all(config, engine, plan, 10, lambda message: None)  # type: ignore[arg-type]
+    choices = choose_plan._choices_of_all(config, engine, plan, 10, lambda message: None)
     assert sent[0] == f"A100 {40 * GIB} 1"
     assert tried == ["GPU:2"]
     assert choices[1].problem == "too small"
@@ -65,5 +68,5 @@ def test_a_rank_measures_its_own_card(third_of_four, monkeypatch):
 def test_ranks_of_the_job_are_no_others(monkeypatch):
     family = SimpleNamespace(children=lambda: [SimpleNamespace(pid=8), SimpleNamespace(pid=9)])
     monkeypatch.setattr(own_cards.psutil, "Process", lambda: SimpleNamespace(pid=8, parent=lambda: family))
-    assert own_cards.pids_of_job(SimpleNamespace(local_ranks=2)) == {8, 9}  # type: ignore[arg-type]
-    assert own_cards.pids_of_job(SimpleNamespace(local_ranks=1)) == {8}  # type: ignore[arg-type]
+    assert own_cards.pids_of_job(SimpleNamespace(local_ranks=2)) == {8, 9}
+    assert own_cards.pids_of_job(SimpleNamespace(local_ranks=1)) == {8}

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_datasets as tfds
 from test_data_pipeline import collect, plan_of
 
 from distxcept.config.schema import TfdsSource
 from distxcept.data.sources import open_source
 from distxcept.errors import DataError
-
-tfds = pytest.importorskip("tensorflow_datasets", reason="tensorflow-datasets is not installed")
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (10, 80, 90, 3)).astype(np.uint8)
 LABELS = [k % 3 for k in range(10)]

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import tensorflow as tf
 from ready_runs import noise_folders, random_weights, ready_run, run_on
@@ -140,12 +142,10 @@ def test_tflite(capsys, run_folder, squares, quantize, limit):
 
 
 def test_onnx(capsys, run_folder, squares):
-    onnx = pytest.importorskip("onnx", reason="pip install 'distxcept[onnx]'")
-    runtime = pytest.importorskip("onnxruntime", reason="pip install 'distxcept[onnx]'")
     result = exported(capsys, run_folder, "--format", "onnx")
     assert result["largest_difference"] < 1e-4
     files, pixels = squares
-    session = runtime.InferenceSession(result["path"])
+    session = onnxruntime.InferenceSession(result["path"])
     (given,) = session.run(None, {"images": pixels.astype(np.float32)})
     assert np.max(np.abs(given - answers(capsys, run_folder, files))) < 1e-4
     model = onnx.load(result["path"])

@@ -5,14 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from distxcept.report.drawings import confusion_png
 from distxcept.report.writers import About
 from distxcept.report.writers.tensorboard import TensorBoardWriter
-
-accumulator = pytest.importorskip(
-    "tensorboard.backend.event_processing.event_accumulator", reason="no tensorboard: pip install tensorboard"
-)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(folder: Path):
-    found = accumulator.EventAccumulator(str(folder))
+    found = EventAccumulator(str(folder))
     found.Reload()
     return found
 

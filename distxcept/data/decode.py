@@ -1,9 +1,9 @@
 """From a stored sample to a square of pixels: a window of the image, scaled to the model's size.
 
 JPEG takes the fast road: the window is cut while decoding, at the smallest of the scales 1/8, 1/4, 1/2, 1 that
-still covers the target. Everything else goes through Pillow, which knows palettes, 16 bits, alpha and CMYK.
-Both end in the same bilinear scaling, `scaling/bilinear.py`. Runs in the pipeline's threads, outside of any graph, so
-that an error is an exception of one sample and never of the run.
+still covers the target, for a group of images in one call where the kernel is there. Everything else goes through
+Pillow, which knows palettes, 16 bits, alpha and CMYK. Both end in the same bilinear scaling: see `scaling/`. Runs in
+the pipeline's threads, outside of any graph, so that an error is an exception of one sample and never of the run.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def render(sample: Sample, view: View, out: Pixels, *, max_pixels: int) -> int:
     else:
         header = inspect(sample.encoded, max_pixels=max_pixels)
         width, height = header.width, header.height
-        if header.kind == "jpeg" and header.components in (1, 3):
+        if _takes_the_fast_road(header):
             patch = _decode_jpeg(sample.encoded, header, view.choose, size)
         else:
             patch = _cut(decode_with_pillow(sample.encoded, header), view.choose)
@@ -73,11 +73,14 @@ def render_all(
                 jobs[place], results[place] = job
         except Exception as error:  # whatever happens to a sample is its own matter
             results[place] = error
-    for place, failed in zip(jobs, kernel(list(jobs.values())) if kernel and jobs else (), strict=True):
-        if failed is not None:
-            results[place] = failed
-        else:
-            _apply(views[place], outs[place])
+    if kernel and jobs:
+        for place, failed in zip(jobs, kernel(list(jobs.values())), strict=True):
+            try:
+                if failed is not None:
+                    raise failed
+                _apply(views[place], outs[place])
+            except Exception as error:  # as above
+                results[place] = error
     return results
 
 
@@ -86,7 +89,7 @@ def _job(sample: Sample, view: View, out: Pixels, max_pixels: int) -> tuple[Job,
     if sample.encoded is None:
         return None
     header = inspect(sample.encoded, max_pixels=max_pixels)
-    if header.kind != "jpeg" or header.components not in (1, 3) or header.orientation != 1:
+    if not _takes_the_fast_road(header) or header.orientation != 1:
         return None
     crop = _crop(header, view.choose, out.shape[0])
     if _reduction(crop.height, crop.width, out.shape[0]) > 1:
@@ -114,11 +117,15 @@ def decode_whole(sample: Sample, *, max_pixels: int) -> Pixels:
         assert sample.pixels is not None
         return sample.pixels
     header = inspect(sample.encoded, max_pixels=max_pixels)
-    if header.kind == "jpeg" and header.components in (1, 3):
+    if _takes_the_fast_road(header):
         return _decode_jpeg(
             sample.encoded, header, lambda width, height: Window(0, 0, height, width), MAX_SIDE
         )
     return decode_with_pillow(sample.encoded, header)
+
+
+def _takes_the_fast_road(header: Header) -> bool:
+    return header.kind == "jpeg" and header.components in (1, 3)
 
 
 def _decode_jpeg(data: bytes, header: Header, choose: Choose, size: int) -> Pixels:

@@ -11,9 +11,11 @@ from distxcept.data.decode import render, render_all
 from distxcept.data.scaling import bilinear, jpeg
 from distxcept.data.scaling.build import COMPILERS, FOLDER, build, library
 from distxcept.data.sources.base import BadSample, Sample
-from distxcept.data.window import Window
+from distxcept.data.window import Window, centre_square
 
-needs_compiler = pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C++ compiler: apt-get install g++")
+needs_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, COMPILERS)), reason="no C++ compiler: apt-get install g++"
+)
 SOURCES = ["bilinear.cc", "bilinear.h", "jpeg.cc"]
 RANDOM = np.random.default_rng(0)
 SHAPES = [(1, 1), (1, 7), (7, 1), (2, 3), (71, 299), (299, 71), (375, 500), (640, 97)]
@@ -126,6 +128,20 @@ def test_a_group_tells_broken_ones_and_goes_on(library_file):
     found = group([jpeg.Job(data, at, False, out) for (data, at), out in zip(contents, outs, strict=True)])
     assert [type(error) for error in found] == [type(None), BadSample, BadSample, type(None)]
     assert np.array_equal(outs[0], outs[3]) and (outs[1:3] == 123).all()
+
+
+def test_a_change_that_fails_is_the_matter_of_its_sample():
+    """In a group too, with the kernel or without."""
+    good = odd_files.encode(odd_files.picture(1, 300, 200), "JPEG")
+
+    def fail(pixels):
+        raise ValueError("no such change")
+
+    outs = np.zeros((3, 71, 71, 3), np.uint8)
+    views = [PLAIN, View(centre_square, effects=(fail,)), PLAIN]
+    results = render_all([Sample(encoded=good)] * 3, views, list(outs), max_pixels=10**7)
+    assert [type(result) for result in results] == [int, ValueError, int]
+    assert outs[0].any() and np.array_equal(outs[0], outs[2])
 
 
 @needs_compiler

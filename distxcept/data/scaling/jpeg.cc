@@ -68,6 +68,8 @@ struct Image {
 static Status fill(Uncompress uncompress, const Image &image, int size, Buffer &buffer) {
     const Flags flags = {image.ratio, 3,    true,       false,     1.0f,        0,
                          kFastIntegers, true, image.left, image.top, image.width, image.height};
+    if (image.length > INT32_MAX)
+        return kBroken; /* the decoder counts in int; the operation refuses it too */
     bool no_memory = false;
     const auto allocate = [&](int width, int height, int channels) -> uint8_t * {
         if (width != image.width || height != image.height || channels != 3)

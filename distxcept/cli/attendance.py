@@ -96,7 +96,7 @@ class Attendance:
                 loss.message if loss else f"a reduction failed, and no rank says why: {reason}"
             )
         self.health.end("failed", exit_code_of(error), error, loss)
-        if self._is_first() if loss is None else self.health.speaks_of(loss):
+        if self._is_first() if loss is None else self.health.claim_telling(loss):
             self._say(error)
         self.health.before_exit()
         self._lock.release()

@@ -109,10 +109,9 @@ class Health(NoHealth):
                 return loss
             time.sleep(0.1)
 
-    def speaks_of(self, loss: Loss) -> bool:
-        """A rank names its own error; a loss without a word is told by the lowest rank that is left.
-
-        Once: the error that the loss brings about reaches the main thread while the watch is already leaving.
+    def claim_telling(self, loss: Loss) -> bool:
+        """Whether the caller has to tell the user. A rank names its own error; a loss without a word is told by the lowest
+        rank that is left, and by whoever asks first: the watch, or the main thread, where the loss brings about an error.
         """
         first = self._watch.first_witness(loss.rank)
         if loss.told or (first is not None and first < self._status.rank):
@@ -166,7 +165,7 @@ class Health(NoHealth):
                 return
             with suppress(OSError):
                 write_status(self._folder, self._after(loss))
-        if self.speaks_of(loss):
+        if self.claim_telling(loss):
             self.say(f"distxcept train: {loss.message}")
         if self._gone.wait(OWN_END_SECONDS if loss.told else 0.5):
             return

@@ -266,9 +266,6 @@ class Update:
         self.state.good_updates.assign(tf.where(whole, counted, good))
 
 
-__all__ = ["Outcome", "Sums", "Update"]
-
-
 def time_when_known(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """Traced, replica context. Seconds since 1970 at which the last of these was computed; nothing waits for it."""
     with tf.control_dependencies(list(tensors)):

@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol
@@ -96,7 +97,9 @@ class Attendance:
                 loss.message if loss else f"a reduction failed, and no rank says why: {reason}"
             )
         self.health.end("failed", exit_code_of(error), error, loss)
-        if self._is_first() if loss is None else self.health.claim_telling(loss):
+        if loss is not None:
+            self.health.tell_of(loss, partial(self._say, error))
+        elif self._is_first():
             self._say(error)
         self.health.before_exit()
         self._lock.release()

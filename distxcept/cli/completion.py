@@ -117,7 +117,7 @@ def overrides(word: str) -> list[str]:
     if equals:
         return [f"{key}={choice}" for choice in _beginning(value, choices(key))]
     names = [f"{key.name}=" for key in all_keys()]
-    return _beginning(word, [_to_next_section(name, len(word)) for name in names if name.startswith(word)])
+    return _beginning(word, [_to_next_section(name, len(word)) for name in names])
 
 
 def _to_next_section(name: str, start: int) -> str:

@@ -109,16 +109,17 @@ class Health(NoHealth):
                 return loss
             time.sleep(0.1)
 
-    def claim_telling(self, loss: Loss) -> bool:
-        """Whether the caller has to tell the user. A rank names its own error; a loss without a word is told by the lowest
-        rank that is left, and by whoever asks first: the watch, or the main thread, where the loss brings about an error.
+    def tell_of(self, loss: Loss, say: Callable[[], None]) -> None:
+        """Lets the user know, once. A rank names its own error; a loss without a word is told by the lowest rank that is
+        left, there by the watch, or by the main thread if the loss brings an error about before the watch has seen it.
         """
         first = self._watch.first_witness(loss.rank)
         if loss.told or (first is not None and first < self._status.rank):
-            return False
-        with self._lock:
-            spoken, self._spoken = self._spoken, True
-        return not spoken
+            return
+        with self._lock:  # until it is said: the other thread ends the process
+            if not self._spoken:
+                self._spoken = True
+                say()
 
     def _run(self) -> None:
         while not self._gone.is_set():
@@ -165,8 +166,7 @@ class Health(NoHealth):
                 return
             with suppress(OSError):
                 write_status(self._folder, self._after(loss))
-        if self.claim_telling(loss):
-            self.say(f"distxcept train: {loss.message}")
+        self.tell_of(loss, lambda: self.say(f"distxcept train: {loss.message}"))
         if self._gone.wait(OWN_END_SECONDS if loss.told else 0.5):
             return
         self.before_exit()

@@ -16,7 +16,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """In a child, before it executes anything: SIGKILL when its parent is gone, however that ended.
+    """In a child, as early as it can: SIGKILL when its parent is gone, however that ended.
 
     The setting survives an exec. A parent that was gone before it was made can no longer trigger it, hence the check.
     """

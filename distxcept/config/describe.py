@@ -147,14 +147,14 @@ def _default(node: Node) -> str:
 
 
 def choices(key: str) -> list[str]:
-    """The values of a key that have names: `auto`, `on`, `true`, `null`; of a section that has kinds, its kinds."""
+    """The values of a key that have names: `auto`, `on`, `true`, `null`; of `SECTION.kind` the kinds."""
     node: Node = json_schema()
     *sections, last = key.split(".")
     for section in sections:
-        node = children(node).get(section, {"type": "null"})
+        node = children(node).get(section, {})
     if last == "kind" and tagged(node):
         return [*tagged(node)]
-    node = children(node).get(last, {"type": "null"})
+    node = children(node).get(last, {})
     named = [value for branch in branches(node) for value in _named(branch)]
     return [*named, "null"] if is_nullable(node) else named
 

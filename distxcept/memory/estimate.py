@@ -98,11 +98,6 @@ class Estimate:
         return {kind: self.phases[self.phase][kind] for kind in KINDS}
 
     @property
-    def state_bytes(self) -> int:
-        """What a snapshot holds, besides a few counters."""
-        return sum(self.phases[self.phase][kind] for kind in ("weights", "slots", "moving_average"))
-
-    @property
     def total_bytes(self) -> int:
         return self.phases[self.phase].total()
 

@@ -19,7 +19,10 @@ class Shared:
     """Inside a container the driver counts processes otherwise: nobody can say which of them is this training."""
 
     def __str__(self) -> str:
-        named = ", ".join(f"{one.name or 'a process'} (pid {one.pid}, {_size(one)})" for one in self.others)
+        named = ", ".join(
+            f"{one.name or 'a process'} (pid {one.pid}, {show_size(one.used_bytes or 0)})"
+            for one in self.others
+        )
         if self.one_is_ours:
             return f"{len(self.others)} processes are on GPU {self.card.index}, one of them this training: {named}"
         return f"GPU {self.card.index} is shared with {named}"
@@ -54,7 +57,3 @@ def _in_the_way(process: GpuProcess, card: GpuState) -> bool:
     if process.name in HARMLESS_PROGRAMS or process.used_bytes is None or card.memory_total_bytes is None:
         return False
     return process.used_bytes >= OTHERS_SHARE * card.memory_total_bytes
-
-
-def _size(process: GpuProcess) -> str:
-    return show_size(process.used_bytes) if process.used_bytes is not None else "size unknown"

@@ -1,5 +1,6 @@
 """Two runs beside each other: what differs in their configs, where their courses part, how far their weights are apart."""
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from statistics import median
@@ -7,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from distxcept.checkpoint.snapshot import SnapshotError
+from distxcept.checkpoint.snapshot import Snapshot, SnapshotError, open_snapshot
 from distxcept.checkpoint.store import Store
 from distxcept.report.runs import Entry, Run, flatten
 
@@ -117,16 +118,23 @@ def differs(a: Any, b: Any, tolerance: float) -> bool:
 
 def weight_difference(a: Run, b: Run) -> WeightDifference | str:
     """Of the newest update that both have a whole snapshot of, else of the newest of each; or why there is none."""
-    of_a, of_b = ({one.update: one for one in Store(run.folder).whole([])} for run in (a, b))
-    if not of_a or not of_b:
+    pair = _snapshots_to_compare(Store(a.folder), Store(b.folder))
+    if pair is None:
         return "one of them has no whole snapshot"
-    shared = of_a.keys() & of_b.keys()
-    pair = of_a[max(shared or of_a)], of_b[max(shared or of_b)]
     try:
         ours, theirs = (snapshot.tensors() for snapshot in pair)
     except SnapshotError as error:
         return str(error)
     return largest_difference(ours, theirs, (pair[0].update, pair[1].update))
+
+
+def _snapshots_to_compare(a: Store, b: Store) -> tuple[Snapshot, Snapshot] | None:
+    """Opens no more than it needs: to open a snapshot is to read all of it."""
+    for update in sorted(set(a.updates()) & set(b.updates()), reverse=True):
+        with suppress(SnapshotError):
+            return open_snapshot(a.path(update)), open_snapshot(b.path(update))
+    ours, theirs = a.choose().snapshot, b.choose().snapshot
+    return (ours, theirs) if ours and theirs else None
 
 
 def largest_difference(

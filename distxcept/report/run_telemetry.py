@@ -13,7 +13,6 @@ from distxcept.memory.notices import SETTLING_UPDATES, Judge
 from distxcept.memory.nvml import read_cards
 from distxcept.memory.roomier import Roomier
 from distxcept.memory.telemetry import Telemetry
-from distxcept.model.layout import Layout
 from distxcept.report.telemetry_files import TelemetryFiles
 from distxcept.training.build import Training
 from distxcept.training.own_cards import numbers_of_cards, pids_of_job
@@ -25,14 +24,13 @@ def telemetry_of(training: Training, run_folder: Path) -> Telemetry:
     if config.run.telemetry_every is None:
         return Telemetry(every_seconds=None)
     gpus = [device for device in engine.devices() if device.startswith("GPU")]
-    classes = config.model.classes
     cards = numbers_of_cards(gpus)
     roomier = Roomier(
         config,
         plan,
         training.remat,
         Situation(
-            layout=Layout.of(config.model, len(training.train.class_names) if classes == "auto" else classes),
+            layout=training.update.accumulator.model,
             device="gpu" if gpus else "cpu",
             engine=cast(EngineName, engine.name),
             masked=bool(plan.samples % plan.global_batch) and config.data.remainder == "keep",

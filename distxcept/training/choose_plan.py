@@ -88,7 +88,7 @@ def _choices_of_all(
     kinds = [message.decode() for message in engine.exchange(kind.encode())]
     mine = Choice(0, False)
     if kinds.index(kind) == engine.rank:
-        mine = _choose_here(config, engine, plan, classes, kind, notice)
+        mine = _choose_here(config, engine, plan, classes, own, notice)
     found = [Choice(**json.loads(message)) for message in engine.exchange(json.dumps(asdict(mine)).encode())]
     return [found[kinds.index(kind)] for kind in kinds]
 

@@ -46,7 +46,7 @@ class InferenceWeights:
 def evaluator_of(trained: Trained, engine: Engine) -> Evaluator:
     """Eager, on every rank."""
     classes = len(trained.class_names)
-    model = Xception.of(trained.config.model, len(trained.class_names))
+    model = Xception.of(trained.config.model, classes)
     precision = PRECISIONS[trained.config.precision]
     weights = InferenceWeights(engine, model, trained.snapshot, precision)
     return Evaluator(engine, model, Objective(classes), precision, weights)

@@ -20,7 +20,7 @@ def sparsity_at(config: Pruning, update: int) -> float:
 
 def prune_to(config: Pruning | None, update: int) -> float:
     """As `sparsity_at` in updates that prune; 0 in all others, which only keep what is zero."""
-    if config is None or update < config.begin_update:
+    if config is None:
         return 0.0
     due = (update - config.begin_update) % config.every_updates == 0 or update == config.end_update
     return sparsity_at(config, update) if due else 0.0

@@ -2,7 +2,7 @@
 
     python -m distxcept.training.trial PID_OF_PARENT < REQUEST.json      one line of JSON on stdout
 
-Random images stand for the data; everything else is the update of the config, on one device, as the busiest replica
+Random images stand for the data; everything else is the update of the config, on one device, as one replica
 has it. Two updates: the first is traced and shows whether it fits, the second is timed.
 """
 
@@ -27,7 +27,7 @@ class Request:
     classes: int
     remat: bool
     virtual_batches: int
-    """Of the busiest replica in a full update."""
+    """Of the replica in a full update, at least 1."""
     padded: bool
     """Updates with padding occur; their batch norm needs more memory."""
     device: str

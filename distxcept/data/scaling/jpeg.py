@@ -1,7 +1,7 @@
 """JPEG images to squares: one by one through TensorFlow's operation, or a group of them in one call of the kernel.
 
 Both ways use TensorFlow's decoder and give the same bits. The group is for speed: called for each image, the operation
-hands the interpreter's lock to and fro, and threads wait for each other half of the time.
+hands the interpreter's lock to and fro, and threads wait for each other (docs/speed.md).
 """
 
 import ctypes

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -56,7 +57,8 @@ class Written(Observer):
         now = time.monotonic()
         if self._writers and (self._drawn is None or now - self._drawn >= HISTOGRAMS_EVERY_SECONDS):
             self._drawn = now
-            self._each(lambda writer: writer.histograms(record.update, self._read_weights()))
+            weights = cache(self._read_weights)  # off the device once, by the first writer
+            self._each(lambda writer: writer.histograms(record.update, weights()))
 
     def described(self, found: Entry) -> None:
         """`found` is what predictions.json holds."""

@@ -52,7 +52,7 @@ def test_a_replica_without_work_in_this_plan_is_tried_with_some():
 
 
 def measured_with(monkeypatch, tmp_path, free_bytes, device):
-    """How many trials that took."""
+    """The requests of the trials that it took."""
     tried = []
 
     def run(request, micro):

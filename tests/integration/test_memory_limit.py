@@ -44,10 +44,11 @@ class Run:
         return self.folder / self.name
 
     def train(self, *overrides: str, launch: list[str] = PLAIN, command=("train",)) -> str:
+        return self.run(*command, *overrides, launch=launch)
+
+    def run(self, command: str, *arguments: str, launch: list[str] = PLAIN) -> str:
         cache = f"XDG_CACHE_HOME={self.folder / 'cache'}"
-        done = run(
-            ["env", cache, *launch, DISTXCEPT, command[0], str(self.file), *command[1:], *overrides], 1500
-        )
+        done = run(["env", cache, *launch, DISTXCEPT, command, str(self.file), *arguments], 1500)
         assert done.returncode == 0, done.stderr[-4000:]
         return done.stderr
 
@@ -100,6 +101,8 @@ def test_auto_takes_what_fits_and_remembers_it(tmp_path: Path) -> None:
     assert small.plan()["micro_batch"] < 64
     again = small.train("memory.limit=1000MiB", "run.resume=never")
     assert not measured(again) and "measuring" not in again
+    probed = small.run("plan", "--probe", "memory.limit=1000MiB")
+    assert "measuring" not in probed and measured(probed) == measured(said)
 
 
 @pytest.mark.soak

@@ -171,7 +171,8 @@ class Run:
         force: bool = False,
     ) -> "Exported":
         """As `distxcept export`; `form` is keras, savedmodel, tflite or onnx."""
-        from distxcept.export.exporting import Order, export, export_data, export_path
+        from distxcept.export.exporting import export, export_data, export_path
+        from distxcept.export.order import Order
 
         order = Order(form, quantize)
         checked, training_data = export_data(self.trained, order, None if data is None else os.fspath(data))

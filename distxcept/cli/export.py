@@ -5,6 +5,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from distxcept.cli.arguments import positive_number
+from distxcept.export.order import FORMATS, QUANTIZATIONS, Order
 
 if TYPE_CHECKING:
     from distxcept.export.exporting import Exported
@@ -31,11 +32,10 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
     )
     parser.add_argument("snapshot", metavar="RUN", help="RUN, RUN:best, RUN:update=N, or a snapshot's folder")
-    formats = ("keras", "savedmodel", "tflite", "onnx")
-    parser.add_argument("--format", choices=formats, required=True, help=", ".join(formats))
+    parser.add_argument("--format", choices=FORMATS, required=True, help=", ".join(FORMATS))
     parser.add_argument(
         "--quantize",
-        choices=("none", "float16", "int8"),
+        choices=QUANTIZATIONS,
         help="tflite only: none, float16 (the default there) or int8, with ranges from the training data",
     )
     parser.add_argument("--output", metavar="PATH", help="file or folder to write (RUN/export/…)")
@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
     from distxcept.launch.environment import prepare_environment
     from distxcept.training.trained import find_trained
 
+    order = Order(args.format, args.quantize, args.images)
     trained = find_trained(args.snapshot, config_file=args.config)
     placement = detect(os.environ)
     prepare_environment(trained.config, verbose=args.verbose)
@@ -63,14 +64,13 @@ def run(args: argparse.Namespace) -> int:
     from distxcept.cli.startup import chatter_aside
 
     with chatter_aside(args.verbose) as aside:
-        from distxcept.export.exporting import Order, export, export_data, export_path
+        from distxcept.export.exporting import export, export_data, export_path
         from distxcept.training.predict import Predictor, one_device
 
         def notice(message: str) -> None:
             if not args.quiet:
                 aside.tell(message)
 
-        order = Order(args.format, args.quantize, args.images)
         data, training_data = export_data(trained, order, args.data, notice)
         predictor = Predictor(trained, one_device(trained.config.engine, placement))
         path = export_path(trained, order, args.output)

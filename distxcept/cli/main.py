@@ -32,25 +32,25 @@ COMMANDS: tuple[str, ...] = (
     "completion",
 )
 
-FIRST_STEPS = """\
-distxcept trains Xception image classifiers on one device or many, with the same result.
-
+STEPS = """\
   distxcept doctor                                 is this machine ready, and if not, why
   python -m distxcept.data.flowers data/flowers    five kinds of drawn flowers, to try it with
   distxcept train configs/quickstart.yaml          a small model that learns them, in a few minutes on a CPU
   distxcept evaluate runs/quickstart               what it is worth, class by class
   distxcept train configs/finetune.yaml data.train.path=photos/train data.validation.path=photos/validation
                                                    your own photos, one sub-folder per class
+"""
 
+FIRST_STEPS = f"""\
+distxcept trains Xception image classifiers on one device or many, with the same result.
+
+{STEPS}
 All commands: distxcept --help. What a command can do, with examples: distxcept COMMAND --help.
 """
 
-EPILOG = """\
+EPILOG = f"""\
 first steps:
-  distxcept doctor                        is this machine ready, and if not, why
-  distxcept config show configs/quickstart.yaml
-  distxcept train configs/quickstart.yaml
-
+{STEPS}
 exit codes: 0 done · 1 failed · 2 usage or config · 3 data · 4 does not fit in memory · 5 diverged ·
 6 a peer was lost · 75 stopped on request with everything saved (run it again) · 130/143 killed
 """

@@ -8,6 +8,7 @@ import hashlib
 import json
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,27 +71,33 @@ def card_text(card: dict[str, Any]) -> str:
 def sha256_of_export(path: Path) -> str:
     """Of a file; of a folder, over its files in the order of their names."""
     state = hashlib.sha256()
-    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
-    for file in files:
+    for file in _files(path):
         if path.is_dir():
             state.update(file.relative_to(path).as_posix().encode() + b"\0")
-        with file.open("rb") as content:
-            while chunk := content.read(1 << 20):
-                state.update(chunk)
+        for chunk in _chunks(file):
+            state.update(chunk)
     return state.hexdigest()
 
 
 def size_of(path: Path) -> int:
-    return sum(p.stat().st_size for p in ([path] if path.is_file() else path.rglob("*")) if p.is_file())
+    return sum(file.stat().st_size for file in _files(path))
 
 
 def packed_size_of(path: Path) -> int:
     """As a zip archive would have it: what pruning wins, since zeros take their place in the file itself."""
     total = 0
-    for file in [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file()):
+    for file in _files(path):
         packer = zlib.compressobj()
-        with file.open("rb") as content:
-            while chunk := content.read(1 << 20):
-                total += len(packer.compress(chunk))
+        total += sum(len(packer.compress(chunk)) for chunk in _chunks(file))
         total += len(packer.flush())
     return total
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as content:
+        while chunk := content.read(1 << 20):
+            yield chunk

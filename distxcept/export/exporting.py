@@ -33,10 +33,10 @@ from distxcept.export.comparing import (
     made_up_images,
     read_squares,
 )
+from distxcept.export.order import Order
 from distxcept.training.predict import Predictor
 from distxcept.training.trained import Trained
 
-QUANTIZATIONS = ("none", "float16", "int8")
 CALIBRATION_IMAGES = 200
 MADE_UP_IMAGES = 8
 BATCH = 16
@@ -54,40 +54,6 @@ INPUTS: dict[str, dict[str, Any]] = {
 
 class ExportError(DistxceptError):
     """The exported file does not do what the model does."""
-
-
-@dataclass(frozen=True)
-class Order:
-    """What is wanted."""
-
-    form: str
-    quantize: str | None = None
-    """For TFLite: none, float16, int8; None is float16 there."""
-    images: int = 500
-    """At most so many are taken for the comparison."""
-
-    def __post_init__(self) -> None:
-        if self.form not in FORMATS:
-            raise ConfigError(f"there is no format {self.form!r}; there are {', '.join(FORMATS)}")
-        if self.quantize is not None and self.form != "tflite":
-            raise ConfigError(f"quantize is for tflite, not for {self.form}")
-        if self.quantize not in (None, *QUANTIZATIONS):
-            raise ConfigError(f"there is no quantize {self.quantize!r}; there are {', '.join(QUANTIZATIONS)}")
-
-    @property
-    def quantized(self) -> str:
-        """none, float16 or int8."""
-        return self.quantize or ("float16" if self.form == "tflite" else "none")
-
-    @property
-    def arithmetic(self) -> str:
-        return "float32" if self.quantized == "none" else self.quantized
-
-    def file_name(self) -> str:
-        quantized = "" if self.quantized == "none" else f"-{self.quantized}"
-        return {"keras": "model.keras", "savedmodel": "saved_model", "onnx": "model.onnx"}.get(
-            self.form, f"model{quantized}.tflite"
-        )
 
 
 @dataclass(frozen=True)
@@ -293,4 +259,3 @@ _WRITERS: dict[str, Callable[[Predictor, Order, Path, Source | None], Load]] = {
     "tflite": _tflite,
     "onnx": _onnx,
 }
-FORMATS = tuple(_WRITERS)

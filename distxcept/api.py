@@ -191,8 +191,10 @@ class Run:
     def _engine(self) -> Any:
         from distxcept.cluster import detect
         from distxcept.launch.environment import prepare_environment
+        from distxcept.tensorflow_import import import_tensorflow
 
         prepare_environment(self.config, verbose=False)
+        import_tensorflow()
         from distxcept.training.predict import one_device
 
         return one_device(self.config.engine, detect(os.environ))

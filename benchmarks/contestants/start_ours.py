@@ -34,6 +34,7 @@ def main() -> None:
     from distxcept.cli.main import main as distxcept
     from distxcept.config.load import load_config
     from distxcept.launch.environment import prepare_environment
+    from distxcept.tensorflow_import import import_tensorflow
 
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(
@@ -45,7 +46,7 @@ def main() -> None:
         )
         file.flush()
         prepare_environment(load_config(file.name, overrides))
-        import tensorflow  # noqa: F401 - its import is what is timed here
+        import_tensorflow()
 
         from distxcept import engines
         from distxcept.training import build, update

@@ -58,8 +58,10 @@ def build(args: argparse.Namespace, folder: Path) -> Step:
     config = config_of(setting, replicas, args.share, [*args.overrides, f"engine.devices={args.devices}"])
     if not args.stock:
         from distxcept.launch.environment import prepare_environment
+        from distxcept.tensorflow_import import import_tensorflow
 
         prepare_environment(config)
+        import_tensorflow()
 
     from distxcept.engines import create_engine
     from distxcept.report.run_folder import RunFiles

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO
 
+from distxcept.tensorflow_import import import_tensorflow
+
 
 @dataclass(frozen=True)
 class Aside:
@@ -23,7 +25,7 @@ class Aside:
 
 @contextmanager
 def chatter_aside(verbose: bool) -> Iterator[Aside]:
-    """While entered, what C++ code writes to stderr goes to a file that is handed out; with `verbose` it stays.
+    """TensorFlow's start; what C++ code writes to stderr meanwhile goes to a file that is handed out, unless `verbose`.
 
     Python's own errors are raised as ever, so nothing that the user has to know is hidden.
     """
@@ -33,6 +35,7 @@ def chatter_aside(verbose: bool) -> Iterator[Aside]:
         if not verbose:
             os.dup2(file.fileno(), 2)
         try:
+            import_tensorflow()
             yield Aside(file, stderr)
         finally:
             sys.stderr.flush()

@@ -46,6 +46,9 @@ class Trial:
 
 
 def run_trial(request: Request) -> Trial:
+    from distxcept.tensorflow_import import import_tensorflow
+
+    import_tensorflow()
     import numpy as np
     import tensorflow as tf
 

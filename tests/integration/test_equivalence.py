@@ -22,7 +22,7 @@ ONE_MICRO_EACH = {
 }
 EVERY_MICRO = {engine: tuple(MICROS) for engine in ENGINES}
 
-CONTROL = Case("single", "virtual", GROUPS[3], updates=cases.updates_of(GROUPS[3]), control="fixed_divisor")
+CONTROL = Case("single", "virtual", GROUPS[-1], updates=cases.updates_of(GROUPS[-1]), control="fixed_divisor")
 
 EVERYDAY = [
     *cases.everyday(),

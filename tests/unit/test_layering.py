@@ -28,6 +28,7 @@ LAYERS = [
     "batching",
     "config",
     "errors",
+    "tensorflow_import",
 ]
 
 

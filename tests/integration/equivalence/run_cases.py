@@ -23,6 +23,9 @@ from distxcept.model import layout
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+from distxcept.tensorflow_import import import_tensorflow
+
+import_tensorflow()
 import tensorflow as tf
 from starving import starving
 
@@ -87,15 +90,17 @@ CONTROLS = {"": lambda engine, case: nullcontext(), "fixed_divisor": divided_by_
 
 def one_block_of_each_kind(width: float, middle_blocks: int) -> list[layout.Block]:
     """A short Xception: what is traced grows with its layers, what can go wrong does not."""
-    stem, first, second, *_, middle, _, last = real_blocks(width, 1)
-    channels = second.convolutions[-1].outputs
-    one, two = last.convolutions
+    stem, shrinking, *_, middle, _, last = real_blocks(width, 1)
+    channels = shrinking.convolutions[-1].outputs
+
+    def with_one_convolution(block: layout.Block, inputs: int, outputs: int) -> layout.Block:
+        return replace(block, convolutions=(replace(block.convolutions[0], inputs=inputs, outputs=outputs),))
+
     return [
         stem,
-        first,
-        second,
-        replace(middle, convolutions=(replace(middle.convolutions[0], inputs=channels, outputs=channels),)),
-        replace(last, convolutions=(replace(one, inputs=channels), two)),
+        with_one_convolution(shrinking, shrinking.convolutions[0].inputs, channels),
+        with_one_convolution(middle, channels, channels),
+        with_one_convolution(last, channels, last.convolutions[0].outputs),
     ]
 
 

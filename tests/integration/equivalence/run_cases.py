@@ -5,6 +5,7 @@
 A process without a launcher holds three logical CPUs, so that all engines of one process share it.
 `FOLDER/NAME/run.json` has the metrics of each update and the number of traces.
 """
+# ruff: noqa: E402 - TensorFlow's own import comes first, in the way that training imports it
 
 import json
 import os

@@ -90,18 +90,23 @@ CONTROLS = {"": lambda engine, case: nullcontext(), "fixed_divisor": divided_by_
 
 
 def one_block_of_each_kind(width: float, middle_blocks: int) -> list[layout.Block]:
-    """A short Xception: what is traced grows with its layers, what can go wrong does not."""
+    """A short Xception: what is traced grows with its layers, what can go wrong does not.
+
+    As in the whole one a ReLU follows the sums of the middle: a convolution with a batch norm right behind them would
+    take most of their gradient away and leave its rounding errors.
+    """
     stem, shrinking, *_, middle, _, last = real_blocks(width, 1)
     channels = shrinking.convolutions[-1].outputs
 
-    def with_one_convolution(block: layout.Block, inputs: int, outputs: int) -> layout.Block:
-        return replace(block, convolutions=(replace(block.convolutions[0], inputs=inputs, outputs=outputs),))
+    def with_one_convolution(block: layout.Block, inputs: int, outputs: int, **changes: bool) -> layout.Block:
+        one = replace(block.convolutions[0], inputs=inputs, outputs=outputs, **changes)
+        return replace(block, convolutions=(one,))
 
     return [
         stem,
         with_one_convolution(shrinking, shrinking.convolutions[0].inputs, channels),
         with_one_convolution(middle, channels, channels),
-        with_one_convolution(last, channels, last.convolutions[0].outputs),
+        with_one_convolution(last, channels, last.convolutions[0].outputs, relu_before=True),
     ]
 
 

@@ -1,13 +1,10 @@
 """Our update beside `keras.Model.fit`, in float64: equal where Keras is right, and right where Keras is not."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-PROGRAM = Path(__file__).parent / "programs" / "against_keras.py"
+from launchers import python, run
 
 Weights = dict[str, np.ndarray]
 
@@ -34,9 +31,7 @@ class Results:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     path = tmp_path_factory.mktemp("against_keras") / "results.npz"
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(path)], capture_output=True, text=True, timeout=500
-    )
+    done = run(python("against_keras.py", path))
     assert done.returncode == 0, done.stderr[-4000:]
     return Results(path)
 

@@ -12,15 +12,15 @@ import os
 import sys
 import time
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from unittest import mock
 
 from cases import ENGINES, GLOBAL, Case
+from short_xception import short_xception
 
 from distxcept.cluster import detect
 from distxcept.config.schema import Config, EngineSection
-from distxcept.model import layout
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -89,37 +89,12 @@ def divided_by_the_global_batch(engine: Engine, case: Case):
 CONTROLS = {"": lambda engine, case: nullcontext(), "fixed_divisor": divided_by_the_global_batch}
 
 
-def one_block_of_each_kind(width: float, middle_blocks: int) -> list[layout.Block]:
-    """A short Xception: what is traced grows with its layers, what can go wrong does not.
-
-    As in the whole one a ReLU follows the sums of the middle: a convolution with a batch norm right behind them would
-    take most of their gradient away and leave its rounding errors.
-    """
-    stem, shrinking, *_, middle, _, last = real_blocks(width, 1)
-    channels = shrinking.convolutions[-1].outputs
-
-    def with_one_convolution(block: layout.Block, inputs: int, outputs: int, **changes: bool) -> layout.Block:
-        one = replace(block.convolutions[0], inputs=inputs, outputs=outputs, **changes)
-        return replace(block, convolutions=(one,))
-
-    return [
-        stem,
-        with_one_convolution(shrinking, shrinking.convolutions[0].inputs, channels),
-        with_one_convolution(middle, channels, channels),
-        with_one_convolution(last, channels, last.convolutions[0].outputs, relu_before=True),
-    ]
-
-
-real_blocks = layout._blocks
-
-
 def run_case(case: Case, engine: Engine, folder: Path) -> None:
     started = time.perf_counter()
-    short = mock.patch.object(layout, "_blocks", one_block_of_each_kind)
     hungry = starving(dict(case.starved), engine.rank)
     config = Config.model_validate(case.config())
     engine.jit = config.engine.compiles  # engines are shared by the cases
-    with short, hungry, Tracings() as tracings, CONTROLS[case.control](engine, case):
+    with short_xception(), hungry, Tracings() as tracings, CONTROLS[case.control](engine, case):
         training = build_training(config, engine)
         log = Log()
         observers: list[Observer] = [log]

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras_twin import build_twin, weights_of
+from short_xception import short_xception
 
 from distxcept.batching import plan_batches
 from distxcept.config.schema import Config
@@ -31,7 +32,8 @@ from distxcept.training.update import Update
 SIZE, CLASSES, UPDATES = 71, 5, 3
 # Keras rounds most constants to float32 even in float64, so all that both are given are exact there.
 RATE, MOMENTUM, CLIP_NORM = 2.0**-4, 0.875, 2.0**-4
-MODEL = Xception(classes=CLASSES, width=0.0625, middle_blocks=1)
+with short_xception():
+    MODEL = Xception(classes=CLASSES, width=0.0625)
 DEVICES = ["CPU:0", "CPU:1"]
 
 

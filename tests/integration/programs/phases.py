@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import tensorflow as tf
+from short_xception import short_xception
 
 from distxcept.config.schema import Config
 from distxcept.engines.devices import prepare_devices
@@ -17,13 +18,14 @@ tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 for micro in (8, 32):
     config = Config.model_validate(
         {
-            "model": {"image_size": 96, "width": 0.25, "middle_blocks": 1},
+            "model": {"image_size": 96, "width": 0.25},
             "data": {"train": {"kind": "synthetic", "samples": 64, "classes": 3}},
             "batch": {"global": 32, "virtual": 8, "micro": micro},
             "optimizer": {"name": "adam", "ema": 0.9},
         }
     )
-    training = build_training(config, SingleEngine(device))
+    with short_xception():
+        training = build_training(config, SingleEngine(device))
     before = training.update.state.read()
     phases = measure_phases(training)
     after = training.update.state.read()

@@ -49,7 +49,7 @@ def reasons(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, s
         csv.writer(file).writerows([["path", "label"], *rows])
     config = {
         "run": {"updates": 2, "log_every": 1, "seed": SEED, "dir": str(folder)},
-        "model": {"image_size": 71, "width": 0.0625, "middle_blocks": 1, "freeze": "block13"},
+        "model": {"image_size": 71, "width": 0.0625, "middle_blocks": 1, "freeze": "backbone"},
         "data": {
             "train": {"kind": "manifest", "path": str(folder / "manifest.csv")},
             "max_bad_fraction": 0.5,

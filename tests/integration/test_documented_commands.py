@@ -25,7 +25,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
     "integration/test_doctor.py::test_doctor_on_this_machine": (r"distxcept doctor",),
     "unit/bench/test_programs.py::test_the_command": (r"distxcept bench",),
     "integration/test_train.py::test_run_folder": (r"distxcept train cfg\.yaml$",),
-    "integration/test_train.py::test_killed_and_gone_on_with_on_any_engine": (
+    "integration/test_train.py::test_interrupted_killed_and_gone_on_with_on_any_engine": (
         r"distxcept train cfg\.yaml engine\.devices=2$",
         r"mpirun .*distxcept train",
     ),

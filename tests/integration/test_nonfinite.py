@@ -56,8 +56,12 @@ def config(precision: str) -> dict:
     scope="module",
     params=[
         pytest.param((engine, precision), id=f"{engine}-{precision}", marks=marks)
-        for engine, marks in (("mirrored2", []), ("horovod2", [pytest.mark.mpi]))
-        for precision in OVERFLOWS
+        for engine, precision, marks in (
+            ("mirrored2", "float32", []),
+            ("mirrored2", "mixed_float16", [pytest.mark.soak]),
+            ("horovod2", "float32", [pytest.mark.mpi, pytest.mark.soak]),
+            ("horovod2", "mixed_float16", [pytest.mark.mpi]),
+        )
     ],
 )
 def diverged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:

@@ -11,32 +11,29 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-import pytest
-
 TIMEOUT_SECONDS = 120.0
 
 
-def find_chromium() -> str:
-    """Skips the test, with the reason, where there is none."""
-    for name in ("chromium", "chromium-browser", "google-chrome", "chrome"):
-        if path := shutil.which(name):
-            return path
-    pytest.skip("no Chromium: apt-get install chromium")
+def find_chromium() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    return next((path for name in names if (path := shutil.which(name))), None)
 
 
 class Browser:
     def __init__(self, *, width: int = 1200, height: int = 900):
+        program = find_chromium()
+        assert program, "no Chromium"
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         command_read, self._commands = os.pipe()
         self._answers, answer_write = os.pipe()
         # Chromium listens on descriptor 3 and answers on 4.
-        program = (
+        script = (
             f'exec 3<&{command_read} 4>&{answer_write}; exec "$0" --headless --no-sandbox --disable-gpu '
             f"--disable-dev-shm-usage --no-first-run --user-data-dir={self._profile.name} --window-size={width},{height} "
             "--remote-debugging-pipe about:blank"
         )
         self._process = subprocess.Popen(
-            ["bash", "-c", program, find_chromium()],
+            ["bash", "-c", script, program],
             pass_fds=(command_read, answer_write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

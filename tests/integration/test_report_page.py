@@ -1,7 +1,6 @@
 """The report in a real browser: no message, no request, the figures of metrics.jsonl, zoom, phone and dark mode."""
 
 import json
-import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,14 +9,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "report"))
 
-from browser import Browser
-from run_folders import CONFIG, STARTED, make_run, started, train_record, validation_record, write_lines
+from browser import Browser, find_chromium
+from long_run import UPDATES, UPDATES_PER_EPOCH, WITHOUT_NUMBER, make_long_run
+from run_folders import make_run
 
 from distxcept.report.comparison import compare
 from distxcept.report.html import write_comparison, write_report
-from distxcept.report.runs import Run
+from distxcept.report.predictions_file import FILE, SHOWN
+from distxcept.report.runs import Run, read_json
 
-UPDATES = 10_000
 HOSTILE = (
     "</script><script>console.error('x')</script><img src=http://example.com/x onerror=console.error(1)>&\"'"
 )
@@ -25,64 +25,18 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Every one of 10,000 updates told, two restarts, telemetry of two cards, hostile names."""
-    metrics = [
-        train_record(u, loss=2 / math.sqrt(u) + 0.1 * math.sin(u), data_wait=0.01 + 0.001 * (u % 7))
-        for u in range(1, UPDATES + 1)
-    ]
-    metrics[4321]["loss"] = None
-    metrics += [validation_record(u, 1 - 1 / math.sqrt(u)) for u in range(500, UPDATES + 1, 500)]
-    events = [
-        started(total_updates=UPDATES, model="Xception"),
-        started(3000, at=STARTED + 3000, total_updates=UPDATES),
-        {"kind": "out_of_memory", "time": STARTED + 5000, "update": 5000, "message": HOSTILE},
-        {"kind": "ended", "time": STARTED + UPDATES, "update": UPDATES, "total_updates": UPDATES},
-    ]
-    config = {**CONFIG, "data": {"train": {"path": HOSTILE}}}
-    folder = make_run(
-        tmp_path_factory.mktemp("report") / "long", metrics=metrics, events=events, config=config
-    )
-    cards = [
-        {"index": k, "memory_used_bytes": 2**33 + k, "utilisation_percent": 90 - k, "power_watts": None}
-        for k in (0, 1)
-    ]
-    write_lines(
-        folder / "telemetry.jsonl",
-        [
-            {
-                "kind": "sample",
-                "rank": rank,
-                "time": STARTED + 5 * k,
-                "rss_bytes": 2**30,
-                "cpu_share": 0.5,
-                "cards": cards,
-            }
-            for k in range(5000)
-            for rank in (0, 1)
-        ],
-    )
-    thumbnail = "data:image/jpeg;base64," + "A" * 4000
-    sample = {
-        "index": 1,
-        "name": HOSTILE,
-        "label": 0,
-        "predicted": 1,
-        "confidence": 0.75,
-        "loss": 3.0,
-        "thumbnail": None,
-    }
-    predictions = {
-        "format": 1, "update": UPDATES, "samples": 7, "classes": ["rose", HOSTILE, "lily"],
-        "confusion": [[0, 0, 3], [0, 1, 1], [1, 1, 2], [2, 0, 1]], "best": [{**sample, "predicted": 0}],
-        "worst": [sample, {**sample, "thumbnail": thumbnail}, {**sample, "thumbnail": "http://example.com/y"}],
-    }  # fmt: skip
-    (folder / "predictions.json").write_text(json.dumps(predictions))
-    write_lines(folder / "bad_images.jsonl", [{"index": 3, "path": HOSTILE, "reason": "cut off"}])
-    return Run(folder)
+    """With hostile names, and two pictures that are none."""
+    run = make_long_run(tmp_path_factory.mktemp("report") / "long", HOSTILE)
+    found = read_json(run.folder / FILE)
+    found["worst"] += [{**found["worst"][0], "thumbnail": odd} for odd in (None, "http://example.com/y")]
+    (run.folder / FILE).write_text(json.dumps(found))
+    return run
 
 
 @pytest.fixture(scope="module")
 def page(run: Run) -> Iterator[Browser]:
+    if find_chromium() is None:
+        pytest.skip("no Chromium: apt-get install chromium")
     path = write_report(run)
     assert path.stat().st_size <= 3_000_000
     with Browser() as browser:
@@ -101,6 +55,7 @@ def test_no_message_and_no_request(page, run):
 def test_figures_are_those_of_the_metrics(page, run):
     drawn = page.run("charts.loss.spec.series.map(s => [s.name, s.x, s.y])")
     told = {"training": run.train, "validation": run.validation}
+    assert run.train[WITHOUT_NUMBER - 1]["loss"] is None
     assert [name for name, _, _ in drawn] == list(told)
     for name, xs, ys in drawn:
         by_update = {entry["update"]: entry["loss"] for entry in told[name]}
@@ -114,7 +69,14 @@ def test_figures_are_those_of_the_metrics(page, run):
     cells = page.run(
         "[...document.querySelectorAll('.confusion tbody tr')].map(r => [...r.cells].slice(1).map(c => c.textContent))"
     )
-    assert cells == [["3", "1", ""], ["", "2", ""], ["1", "", ""]]
+    drawn = {(a, b): int(n) for a, row in enumerate(cells) for b, n in enumerate(row) if n}
+    assert drawn == {(a, b): n for a, b, n in read_json(run.folder / FILE)["confusion"]}
+
+
+def test_every_picture_is_drawn(page):
+    widths = page.run("[...document.querySelectorAll('.sample img')].map(image => image.naturalWidth)")
+    assert len(widths) == 2 * SHOWN
+    assert min(widths) > 0
 
 
 def box(page: Browser, chart: str) -> dict[str, float]:
@@ -131,9 +93,9 @@ def test_hover_tells_the_values(page, run):
     update = int(tip[0].removeprefix("update "))
     loss = next(entry["loss"] for entry in run.train if entry["update"] == update)
     assert float(tip[1].removeprefix("training ")) == pytest.approx(loss, rel=1e-4)
-    # Validation is told once in 500 updates: its nearest value, and where.
+    # Validation is told once an epoch: its nearest value, and where.
     assert tip[2].startswith("validation 0.")
-    nearest = round(update / 500) * 500
+    nearest = round(update / UPDATES_PER_EPOCH) * UPDATES_PER_EPOCH
     assert tip[2].endswith(f" (at {nearest})") or update == nearest
 
 

@@ -95,8 +95,6 @@ class Chart {
       button.setAttribute("aria-pressed", "true");
     });
     this.listen();
-    new ResizeObserver(() => this.draw()).observe(holder);
-    this.draw();
   }
 
   button(parent, text, act) {
@@ -130,8 +128,12 @@ class Chart {
     return [this.spec.zero && !this.log && low === 0 ? 0 : low - room, high + room];
   }
 
+  resize(width) {
+    this.width = Math.max(width, 160);
+    this.draw();
+  }
+
   draw() {
-    this.width = Math.max(this.holder.clientWidth - parseFloat(getComputedStyle(this.holder).paddingLeft) * 2, 160);
     const inner = this.width - LEFT - RIGHT, tall = HEIGHT - TOP - BOTTOM;
     const [x0, x1] = this.view, [y0, y1] = this.range();
     this.toX = x => LEFT + (x - x0) / (x1 - x0) * inner;
@@ -244,5 +246,15 @@ class Chart {
 
 window.charts = {};
 const specs = JSON.parse(document.getElementById("data").textContent);
-for (const spec of specs) window.charts[spec.id] = new Chart(document.getElementById(spec.id), spec);
-document.documentElement.dataset.ready = "yes";
+const ready = () => { document.documentElement.dataset.ready = "yes"; };
+// Told for the first time when the page has been laid out: to ask each chart for its width would lay it out again each time.
+const sizes = new ResizeObserver(entries => {
+  for (const { target, contentRect } of entries) window.charts[target.id].resize(contentRect.width);
+  ready();
+});
+for (const spec of specs) {
+  const holder = document.getElementById(spec.id);
+  window.charts[spec.id] = new Chart(holder, spec);
+  sizes.observe(holder);
+}
+if (!specs.length) ready();

@@ -190,8 +190,8 @@ class Run:
     @cached_property
     def _engine(self) -> Any:
         from distxcept.cluster import detect
+        from distxcept.cluster.tensorflow_import import import_tensorflow
         from distxcept.launch.environment import prepare_environment
-        from distxcept.tensorflow_import import import_tensorflow
 
         prepare_environment(self.config, verbose=False)
         import_tensorflow()

@@ -32,9 +32,9 @@ def main() -> None:
     images, runs, size, batch, width, *overrides = sys.argv[1:]
     began = time.time()
     from distxcept.cli.main import main as distxcept
+    from distxcept.cluster.tensorflow_import import import_tensorflow
     from distxcept.config.load import load_config
     from distxcept.launch.environment import prepare_environment
-    from distxcept.tensorflow_import import import_tensorflow
 
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(

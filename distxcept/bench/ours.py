@@ -57,8 +57,8 @@ def build(args: argparse.Namespace, folder: Path) -> Step:
     replicas = args.devices if placement.size == 1 else placement.size
     config = config_of(setting, replicas, args.share, [*args.overrides, f"engine.devices={args.devices}"])
     if not args.stock:
+        from distxcept.cluster.tensorflow_import import import_tensorflow
         from distxcept.launch.environment import prepare_environment
-        from distxcept.tensorflow_import import import_tensorflow
 
         prepare_environment(config)
         import_tensorflow()

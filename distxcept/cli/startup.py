@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO
 
-from distxcept.tensorflow_import import import_tensorflow
+from distxcept.cluster.tensorflow_import import import_tensorflow
 
 
 @dataclass(frozen=True)

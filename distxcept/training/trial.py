@@ -46,7 +46,7 @@ class Trial:
 
 
 def run_trial(request: Request) -> Trial:
-    from distxcept.tensorflow_import import import_tensorflow
+    from distxcept.cluster.tensorflow_import import import_tensorflow
 
     import_tensorflow()
     import numpy as np

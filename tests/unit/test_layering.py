@@ -28,7 +28,6 @@ LAYERS = [
     "batching",
     "config",
     "errors",
-    "tensorflow_import",
 ]
 
 

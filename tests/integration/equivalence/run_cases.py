@@ -24,7 +24,7 @@ from distxcept.config.schema import Config, EngineSection
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from distxcept.tensorflow_import import import_tensorflow
+from distxcept.cluster.tensorflow_import import import_tensorflow
 
 import_tensorflow()
 import tensorflow as tf

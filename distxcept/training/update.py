@@ -20,6 +20,7 @@ import tensorflow as tf
 from distxcept.batching import BatchPlan
 from distxcept.config.schema import Config
 from distxcept.engines import Engine
+from distxcept.memory.limit import release_memory
 from distxcept.model.freezing import trained_norms, trained_parameters
 from distxcept.model.precision import PRECISIONS
 from distxcept.model.xception import Xception
@@ -87,6 +88,7 @@ class Update:
         self.gradient_scale = 1.0 / config.batch.global_ if shrink else 1.0
         self._replica_step = engine.compile(self._step)
         self._replica_failure = engine.compile(self._failure)
+        self._replica_finish = engine.compile(self._finish)
 
     def __call__(
         self,
@@ -120,9 +122,10 @@ class Update:
                 raise
             if overlap:
                 raise LostForMemoryError("while gradients were already on their way") from error
-            if self._applied() != applied:
-                raise LostForMemoryError("while the weights were changing") from error
+            self._check_untouched(applied, error)
             values = self._tell_failure(common, plan.lanes)
+        if self.engine.ranks > 1:
+            values = self._finish_patiently(values, common, applied)
         samples, loss, correct, stop_sum, failed, applied, norm, scale, ready = values.numpy().tolist()
         return Outcome(
             round(samples),
@@ -140,6 +143,26 @@ class Update:
         """Applied updates by each local replica: the first thing that applying an update changes."""
         return [int(copy) for copy in self.engine.copies(self.state.applied)]
 
+    def _check_untouched(self, applied: list[int], error: Exception) -> None:
+        if self._applied() != applied:
+            raise LostForMemoryError("while the weights were changing") from error
+
+    def _finish_patiently(self, sums, common, applied: list[int]) -> tf.Tensor:
+        """Eager. The other ranks have these sums and use them: one without memory tries again, with nothing else in it."""
+        try:
+            return self._replica_finish([sums], common)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            self._check_untouched(applied, error)
+            release_memory()
+            try:
+                return self._replica_finish([sums], common)
+            except Exception as again:
+                if not is_out_of_memory(again):
+                    raise
+                raise LostForMemoryError("while the weights were to change") from again
+
     def _tell_failure(self, common, lanes: int | None) -> tf.Tensor:
         """Eager. Zeros and the flag where the other ranks wait for this one's sums."""
         if self.engine.ranks == 1:
@@ -148,7 +171,7 @@ class Update:
 
     def _step(self, batch: Batch, common, *, steps, fused, remat, lanes, overlap) -> tf.Tensor:
         """Traced, replica context."""
-        key, rate, stop, prune_to = common
+        key, _, stop, _ = common
         weights = {name: tf.convert_to_tensor(v) for name, v in self.state.weights.items()}
         scale = tf.convert_to_tensor(self.state.loss_scale) * self.gradient_scale
         arguments = dict(key=key, scale=scale, fused=fused, remat=remat)
@@ -161,21 +184,21 @@ class Update:
         else:
             local = lanes // self.engine.replicas
             sums = lane_sums(self.accumulator, weights, batch, local_lanes=local, **arguments)
-        return self._finish(weights, sums, tf.concat([stop, [0.0]], axis=0), rate, scale, prune_to)
+        return self._sum(weights, sums, tf.concat([stop, [0.0]], axis=0), common)
 
     def _failure(self, zero: tf.Tensor, common, *, lanes) -> tf.Tensor:
         """Traced, replica context. As `_step`, but with zeros."""
-        _, rate, stop, prune_to = common
+        stop = common[2]
         weights = {name: tf.convert_to_tensor(v) for name, v in self.state.weights.items()}
-        scale = tf.convert_to_tensor(self.state.loss_scale) * self.gradient_scale
         zeros = self.accumulator.computed_zeros(weights, zero)
         sums = zeros if lanes is None else empty_lanes(zeros, lanes // self.engine.replicas)
-        return self._finish(weights, sums, tf.concat([stop, [1.0]], axis=0), rate, scale, prune_to)
+        return self._sum(weights, sums, tf.concat([stop, [1.0]], axis=0), common)
 
-    def _finish(
-        self, weights, sums: Sums | list[tf.Tensor], flags: tf.Tensor, rate, scale, prune_to
-    ) -> tf.Tensor:
-        """Traced, replica context. From the sums of this replica to the new weights."""
+    def _sum(self, weights, sums: Sums | list[tf.Tensor], flags: tf.Tensor, common):
+        """Traced, replica context. From the sums of this replica to those of all, and on one rank to the new weights.
+
+        Several ranks do the rest in a call of its own: a rank that runs out of memory there has the sums and tries again.
+        """
         ready = time_when_known([*sums.gradients, sums.counters] if isinstance(sums, Sums) else sums)
         if isinstance(sums, Sums):
             counters = tf.concat([sums.counters, flags], axis=0)
@@ -185,6 +208,15 @@ class Update:
             with tf.control_dependencies([counters]):
                 _, (flags,) = self.engine.sum([], [tf.identity(flags)])
             counters = tf.concat([counters, flags], axis=0)
+        summed = (gradients, statistics, counters, ready)
+        return summed if self.engine.ranks > 1 else self._finish(summed, common)
+
+    def _finish(self, summed, common) -> tf.Tensor:
+        """Traced, replica context. From the sums of all replicas to the new weights."""
+        gradients, statistics, counters, ready = summed
+        _, rate, _, prune_to = common
+        weights = {name: tf.convert_to_tensor(v) for name, v in self.state.weights.items()}
+        scale = tf.convert_to_tensor(self.state.loss_scale) * self.gradient_scale
         count = tf.cast(counters[0], self.precision.variable)
         # The norm is finite if and only if every gradient is (and far from overflow).
         norm = tf.linalg.global_norm(gradients)

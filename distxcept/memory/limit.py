@@ -7,6 +7,7 @@ uses before its first tensor. So what may still be mapped is what may still be u
 import ctypes
 import gc
 import resource
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from distxcept.errors import DoesNotFitError
 MAPPED_FROM_BYTES = 65536
 _M_MMAP_THRESHOLD = -3
 
+STACK_BYTES = 2 * 2**20
+"""Of the threads that are started later: a stack counts as it is mapped, and by default 8 MiB are."""
 LEAST_BYTES = 64 * 2**20
 """Without so much beside what the process already holds not even its threads can start."""
 
@@ -50,6 +53,7 @@ def limit_process(limit_bytes: int) -> None:
             f"update, most of it TensorFlow itself; set memory.limit to {show_size(used + 2 * LEAST_BYTES)} or more"
         )
     _free_means_free()
+    threading.stack_size(STACK_BYTES)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (mapped + limit_bytes - used, hard))
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# `make test` draws the same cases every time, so that a red run is never chance; `make soak` draws new ones.
-settings.register_profile("seeded", derandomize=True, deadline=None)
-settings.register_profile("fresh", deadline=None, print_blob=True)
+# `make test` draws the same cases every time, so that a red run is never chance; `make soak` draws new ones, and more.
+settings.register_profile("seeded", derandomize=True, deadline=None, max_examples=200)
+settings.register_profile("fresh", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("seeded")
 
 # Started in the background or by nohup, these are ignored, here and in every program that a test starts.

@@ -17,7 +17,7 @@ MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none
 
 # Ranks share this machine's few cores; more threads than that only slow each other down.
 RANK_ENVIRON = {
-    "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(Path(__file__).parent)]),
+    "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests")]),
     "TF_CPP_MIN_LOG_LEVEL": "2",
     "TF_NUM_INTRAOP_THREADS": "1",
     "TF_NUM_INTEROP_THREADS": "1",

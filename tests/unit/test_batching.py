@@ -1,7 +1,7 @@
 """Batch arithmetic from tables and properties."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from distxcept.batching import BatchPlan, plan_batches, split_contiguous
@@ -87,7 +87,6 @@ def plans(draw) -> BatchPlan:
 
 
 @given(plans())
-@settings(max_examples=500, deadline=None)
 def test_every_sample_exactly_once(p: BatchPlan):
     seen: list[int] = []
     for update in range(p.updates_per_epoch):
@@ -103,7 +102,6 @@ def test_every_sample_exactly_once(p: BatchPlan):
 
 
 @given(plans())
-@settings(max_examples=200, deadline=None)
 def test_even_blocks_differ_by_at_most_one(p: BatchPlan):
     if len(set(p.shares)) == 1:
         sizes = [len(block) for block in p.blocks(p.virtual_per_update)]

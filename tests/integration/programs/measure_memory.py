@@ -20,7 +20,7 @@ from distxcept.training.accumulate import Batch
 from distxcept.training.objective import Objective
 from distxcept.training.update import Update
 
-IMAGE_SIZE, CLASSES, MICRO, UPDATES = 128, 100, 16, 2
+IMAGE_SIZE, CLASSES, MICRO, UPDATES = 160, 100, 16, 2
 
 
 def resident(field: str) -> int:

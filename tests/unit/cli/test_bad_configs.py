@@ -18,8 +18,6 @@ from distxcept.config.describe import all_keys
 from distxcept.config.schema import Config
 from distxcept.config.yaml_text import dump_yaml, shorten
 
-CASES = 1000
-
 # Says something in every section, and nothing that a change of one other key could contradict.
 GOOD: dict[str, Any] = {
     "run": {"name": "x", "seed": 3, "epochs": 4, "log_every": 5},
@@ -230,10 +228,6 @@ def test_the_config_that_is_spoiled_is_good(file):
 
 
 @settings(
-    max_examples=CASES,
-    derandomize=True,  # the same thousand on every machine
-    deadline=None,
-    database=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(bad_configs)
@@ -254,9 +248,7 @@ def test_bad_configs_end_in_one_line_with_file_and_key(file, bad):
         assert bad.key in err if " " in bad.key or ":" in bad.key else bad.key in key
 
 
-@settings(
-    max_examples=200, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-)
+@settings(suppress_health_check=list(HealthCheck))
 @given(
     st.text(max_size=200)
     | st.sampled_from([k.name for k in all_keys()]).flatmap(lambda k: st.text().map(lambda t: f"{k}={t}"))

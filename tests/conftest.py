@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 # `make test` draws the same cases every time, so that a red run is never chance; `make soak` draws new ones, and more.
-settings.register_profile("seeded", derandomize=True, deadline=None, max_examples=200)
+settings.register_profile("seeded", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile("fresh", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("seeded")
 

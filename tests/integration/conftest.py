@@ -6,10 +6,10 @@ import pytest
 import slurm_cluster
 
 # The workers take whole files, in this order: long ones first, so that none is left with one at the end.
-LONG = ("test_equivalence", "test_train", "test_out_of_memory", "test_nonfinite", "test_ordered", "test_horovod_build",
-        "test_against_keras", "test_memory", "test_launch", "test_documented_commands", "test_launch_train",
-        "test_bad_images", "test_slurm_train", "test_memory_estimate", "test_memory_phases", "test_memory_limit",
-        "test_jit", "test_sbatch", "test_lost_peers", "test_ranks", "test_data_memory", "test_supervision")  # fmt: skip
+LONG = ("test_equivalence", "test_train", "test_launch", "test_out_of_memory", "test_ordered", "test_horovod_build",
+        "test_launch_train", "test_lost_peers", "test_slurm_train", "test_sbatch", "test_memory", "test_nonfinite",
+        "test_bad_images", "test_memory_estimate", "test_ranks", "test_against_keras", "test_documented_commands",
+        "test_supervision", "test_memory_phases", "test_memory_limit", "test_jit", "test_data_memory")  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -26,7 +26,7 @@ CONFIG = {
         "batchnorm_momentum": 0.9,
         "freeze": "block13",
     },
-    "data": {"train": {"kind": "synthetic", "samples": 42, "classes": 3}},
+    "data": {"train": {"kind": "synthetic", "samples": 48, "classes": 3}},
     "batch": {"global": 16, "virtual": 4},
     "optimizer": {"learning_rate": 0.01, "clip_norm": 1.0},
     "precision": "float64",

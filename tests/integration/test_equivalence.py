@@ -13,13 +13,7 @@ from equivalence.jobs import Results
 
 FLOAT64_LIMIT, FLOAT32_LIMIT = 1e-11, 2e-5
 
-ONE_MICRO_EACH = {
-    "single": ("double",),
-    "mirrored2": ("virtual",),
-    "mirrored3": ("whole",),
-    "horovod2": ("double",),
-    "horovod3": ("virtual",),
-}
+ONE_MICRO_EACH = {"single": ("double",), "mirrored2": ("virtual",)}
 EVERY_MICRO = {engine: tuple(MICROS) for engine in ENGINES}
 
 CONTROL = Case("single", "virtual", GROUPS[-1], updates=cases.updates_of(GROUPS[-1]), control="fixed_divisor")

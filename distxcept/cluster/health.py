@@ -112,9 +112,10 @@ class Health(NoHealth):
     def tell_of(self, loss: Loss, say: Callable[[], None]) -> None:
         """Lets the user know, once. A rank names its own error; a loss without a word is told by the lowest rank that is
         left, there by the watch, or by the main thread if the loss brings an error about before the watch has seen it.
+        A rank that was stopped and is woken may read of its own loss: the others have told it.
         """
         first = self._watch.first_witness(loss.rank)
-        if loss.told or (first is not None and first < self._status.rank):
+        if loss.told or loss.rank == self._status.rank or (first is not None and first < self._status.rank):
             return
         with self._lock:  # until it is said: the other thread ends the process
             if not self._spoken:

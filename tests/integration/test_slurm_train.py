@@ -1,9 +1,11 @@
 """`distxcept submit` with a real training on a real two-node SLURM."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -11,6 +13,7 @@ from launched_training import CONFIG, LaunchedTraining, difference
 from launchers import RANK_ENVIRON, skip_without
 from safetensors.numpy import load_file
 from slurm_cluster import SlurmCluster
+from test_sbatch import preempt, requeue, warn
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi]
 
@@ -27,7 +30,6 @@ def submit(slurm: SlurmCluster, folder: Path, name: str, *options: str) -> subpr
         "submit",
         "config.yaml",
         "--time=30",
-        "--follow",
         *options,
     ]
     return slurm.run(
@@ -39,7 +41,7 @@ def submit(slurm: SlurmCluster, folder: Path, name: str, *options: str) -> subpr
 
 
 def test_two_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
-    done = submit(slurm, tmp_path, "two", "--nodes=2")
+    done = submit(slurm, tmp_path, "two", "--nodes=2", "--follow")
     assert done.returncode == 0, done.stderr
     number = int(done.stdout)
     assert f"submitted job {number}" in done.stderr
@@ -78,9 +80,44 @@ def test_weights_are_those_of_a_single_device(
     reference = LaunchedTraining(tmp_path, "reference", "--np=1")
     code, output = reference.finish()
     assert code == 0, output
-    done = submit(slurm, tmp_path, "job", "--nodes=2", f"--ranks-per-node={ranks_per_node}")
+    done = submit(slurm, tmp_path, "job", "--nodes=2", "--follow", f"--ranks-per-node={ranks_per_node}")
     assert done.returncode == 0, done.stderr
     newest = sorted((tmp_path / "job").glob("checkpoints/update-*"))[-1]
     apart = difference(load_file(newest / "tensors.safetensors"), reference.tensors())
     print(f"2 nodes × {ranks_per_node} ranks: weights {apart:.1e} apart")
+    assert apart < 1e-11
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("event", [warn, requeue, preempt], ids=lambda event: event.__name__)
+def test_interrupted_it_goes_on_to_the_same_weights(slurm: SlurmCluster, tmp_path: Path, event) -> None:
+    """Snapshots come only when it is asked to stop: an update that was not in that one would have to be done again."""
+    longer = ("run.updates=200", "checkpoint.every_updates=1000")
+    reference = LaunchedTraining(tmp_path, "reference", "--np=1", *longer)
+    code, output = reference.finish()
+    assert code == 0, output
+    done = submit(slurm, tmp_path, "job", "--nodes=2", *longer)
+    assert done.returncode == 0, done.stderr
+    number, folder = int(done.stdout), tmp_path / "job"
+
+    def updates() -> list[int]:
+        path = folder / "metrics.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line)["update"] for line in lines if line.endswith("}")]
+
+    slurm.wait("update 5", lambda: len(updates()) >= 5, 120)
+    seen = len(updates())
+    event(SimpleNamespace(slurm=slurm, folder=tmp_path), number)
+    assert slurm.wait_for_job(number, "COMPLETED", "FAILED", "CANCELLED", timeout_seconds=300) == "COMPLETED"
+    assert updates() == list(range(1, 201))
+    assert "Restarts=1 " in slurm.run(["scontrol", "show", "job", str(number)]).stdout
+    said = next(folder.rglob(f"slurm-{number}.out")).read_text()
+    (after,) = re.findall(r"going on after update (\d+)", said)
+    assert seen <= int(after) < 200
+    ours, theirs = (
+        load_file(one / "checkpoints" / "update-00000200" / "tensors.safetensors")
+        for one in (folder, reference.run_folder)
+    )
+    apart = difference(ours, theirs)
+    print(f"{event.__name__} at update {seen}, went on after {after}: weights {apart:.1e} apart")
     assert apart < 1e-11

@@ -13,6 +13,7 @@ from distxcept.cluster.peers import Loss, Peer
         (2, 0, False, 0),  # rank 1 does
         (0, 2, False, 1),
         (0, 1, True, 0),  # rank 1 named its own error
+        (0, 0, False, 0),  # stopped and woken, it reads of its own loss: rank 1 has told it
     ],
 )
 def test_the_lowest_rank_that_is_left_tells_it_once(tmp_path, rank, lost, told, times):

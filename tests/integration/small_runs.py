@@ -42,12 +42,16 @@ CONFIG: dict[str, Any] = {
 
 
 def train(
-    folder: Path, *, ranks: int = 1, devices: int = 1, fault: tuple[str, int, int] | None = None
+    folder: Path,
+    *more: str,
+    ranks: int = 1,
+    devices: int = 1,
+    fault: tuple[str, int, int] | None = None,
 ) -> list[str]:
-    """The command of a run in `folder`; always the same, except for ranks and devices."""
+    """The command of a run in `folder`; always the same, except for ranks, devices and what `more` overrides."""
     file = folder.parent / f"{folder.name}.yaml"
     file.write_text(yaml.safe_dump(CONFIG))
-    overrides = [f"run.dir={folder.parent}", f"run.name={folder.name}", f"engine.devices={devices}"]
+    overrides = [f"run.dir={folder.parent}", f"run.name={folder.name}", f"engine.devices={devices}", *more]
     program = python("faulty.py", *fault) if fault else [sys.executable, "-m", "distxcept.cli.main"]
     program += ["train", str(file), *overrides]
     return [*MPIRUN, "-np", str(ranks), *program] if ranks > 1 else program

@@ -16,6 +16,7 @@ from distxcept.cluster.status import read_statuses
 HOST = socket.gethostname()
 LIMIT_SECONDS = 30.0
 RUNS = 10
+QUICK_TO_TRACE = ("model.freeze=backbone", "data.train.samples=36")
 SAYS = {
     "kill": "is lost: its process is gone",
     "segfault": "is lost: its process is gone",
@@ -33,7 +34,7 @@ def test_one_of_three_ranks(kind: str, number: int, tmp_path: Path):
     skip_without("horovod", "mpirun")
     victim = number % 3
     folder = tmp_path / "run"
-    process = start(train(folder, ranks=3, fault=(kind, victim, 2 + number)))
+    process = start(train(folder, *QUICK_TO_TRACE, ranks=3, fault=(kind, victim, 2 + number)))
     _, stderr = process.communicate(timeout=400)
     ended = time.time()
     seconds = ended - float((folder / "fault").read_text())

@@ -8,7 +8,7 @@ from unittest import mock
 from distxcept.memory.limit import process_bytes
 from distxcept.training.update import Update
 
-SPARE_BYTES = 8 * 2**20
+SPARE_BYTES = 4 * 2**20
 """Enough for the small things of other threads, not for the tensors of an update."""
 
 # Without oneDNN TensorFlow raises an error; with it the process dies. Tensors are mapped one by one, so that no free

@@ -13,7 +13,7 @@ UPDATES, SOAK_UPDATES, SOAK_RUNS = 3, 8, 20
 
 # Even of the smallest micro step one tensor is larger than what is spared. If several fitted, memory could end in the
 # scratch space of a kernel, and there TensorFlow dies.
-LARGE = (("model.image_size", 192), ("model.width", 0.25), ("engine.check_every", 1))
+LARGE = (("model.image_size", 144), ("model.width", 0.25), ("engine.check_every", 1))
 
 
 def starved(engine: str, updates: int, rank_of_update: dict[int, int]) -> Case:

@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(TESTS / "integration"), str(TESTS / "unit" / "report")]
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "integration")]
 
 LIMIT_SECONDS = 1.0
 LIMIT_BYTES = 3_000_000

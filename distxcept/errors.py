@@ -49,3 +49,9 @@ class StopRequested(DistxceptError):
     """Stopped on request with everything saved; the same command goes on."""
 
     exit_code = 75
+
+
+def one_line(error: BaseException, *, named: bool = False) -> str:
+    """Its message without line breaks, with its kind before it if `named`; the kind alone where there is no message."""
+    text, kind = " ".join(str(error).split()), type(error).__name__
+    return f"{kind}: {text}" if named and text else text or kind

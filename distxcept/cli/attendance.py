@@ -20,7 +20,7 @@ from distxcept.cluster.peers import Peer
 from distxcept.cluster.sameness import code_version, disagreement
 from distxcept.cluster.status import forget_statuses, read_status
 from distxcept.config.schema import Config
-from distxcept.errors import ConfigError, DistxceptError, PeerLostError, StopRequested
+from distxcept.errors import ConfigError, DistxceptError, PeerLostError, StopRequested, one_line
 from distxcept.training.signals import StopSignals
 
 MOST_WATCHED = 16
@@ -167,9 +167,9 @@ class Attendance:
 
     def _say(self, error: BaseException) -> None:
         rank, place = self._engine.rank, self._folder / "logs" / f"rank-{self._engine.rank}.log"
-        text = " ".join(str(error).split())
+        text = one_line(error)
         if not isinstance(error, DistxceptError):
-            text = f"{type(error).__name__}: {text}; the traceback is in {place}"
+            text = f"{one_line(error, named=True)}; the traceback is in {place}"
         who = "" if isinstance(error, PeerLostError) else f"rank {rank} on {socket.gethostname()}: "
         sys.stderr.flush()
         self._signals.say(f"distxcept train: {who}{text}")

@@ -59,6 +59,14 @@ complete -c distxcept -f -a '(__distxcept_words)'
 """
 
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+WORDS = "words"
+
+
+class _Shells(tuple[str, ...]):
+    """The choices that people have; what the scripts ask for is taken too, and not offered."""
+
+    def __contains__(self, word: object) -> bool:
+        return word == WORDS or super().__contains__(word)
 
 
 def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
@@ -70,7 +78,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         epilog=EXAMPLES,
         parents=[common],
     )
-    parser.add_argument("shell", metavar="SHELL", choices=[*SCRIPTS, "words"], help=", ".join(SCRIPTS))
+    parser.add_argument("shell", metavar="SHELL", choices=_Shells(SCRIPTS), help=", ".join(SCRIPTS))
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     parser.set_defaults(run=run)
 
@@ -116,8 +124,15 @@ def overrides(word: str) -> list[str]:
     key, equals, value = word.partition("=")
     if equals:
         return [f"{key}={choice}" for choice in _beginning(value, choices(key))]
-    names = [f"{key.name}=" for key in all_keys()]
+    names = [name for key in all_keys() for name in (f"{key.name}=", *_kind_of(key.name))]
     return _beginning(word, [_to_next_section(name, len(word)) for name in names])
+
+
+def _kind_of(section: str) -> list[str]:
+    """The key that tells the kinds of a section apart, where it has kinds."""
+    from distxcept.config.describe import choices
+
+    return [f"{section}.kind="] if choices(f"{section}.kind") else []
 
 
 def _to_next_section(name: str, start: int) -> str:

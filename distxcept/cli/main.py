@@ -9,7 +9,7 @@ import traceback
 
 from distxcept import __version__
 from distxcept.cli.arguments import Parser, UsageError
-from distxcept.errors import DistxceptError
+from distxcept.errors import DistxceptError, one_line
 
 # One module of this package a command, in the order in which `--help` lists them. Each has
 # `add_parser(subparsers, common)` and `run(args) -> int`, and imports heavy modules inside `run` only.
@@ -100,8 +100,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _report(prog: str, error: DistxceptError) -> int:
-    message = " ".join(str(error).split())
-    print(f"{prog}: {message}", file=sys.stderr)
+    print(f"{prog}: {one_line(error)}", file=sys.stderr)
     return error.exit_code
 
 

@@ -17,6 +17,11 @@ def package_versions(packages: Iterable[str]) -> dict[str, str | None]:
     return found
 
 
+def installed_versions(packages: Iterable[str]) -> dict[str, str]:
+    """Of those that are installed."""
+    return {name: version for name, version in package_versions(packages).items() if version is not None}
+
+
 def processor_name() -> str:
     """Its model where the kernel tells it, else its architecture."""
     try:

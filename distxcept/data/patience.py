@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from distxcept.data.sources.base import BadSample, Sample
+from distxcept.errors import one_line
 
 # What network file systems and worn disks report and take back a moment later.
 _TRANSIENT = frozenset(
@@ -61,5 +62,4 @@ def reason_of(error: Exception) -> str:
     """One line for bad_images.jsonl."""
     if isinstance(error, OSError):
         return f"cannot be read: {error.strerror or error}"
-    text = str(error) if isinstance(error, BadSample) else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())
+    return one_line(error, named=not isinstance(error, BadSample))

@@ -6,6 +6,7 @@ import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
+from distxcept.cluster.machine import installed_versions
 from distxcept.doctor import cards, gpu, host, launchers, packages, tensorflow_state
 from distxcept.doctor.advisories import ADVISORIES, check_advisories
 from distxcept.doctor.child import Probe, ProbeReport
@@ -47,7 +48,7 @@ def examine(
 def _quick_checks(environ: Mapping[str, str]) -> list[Finding]:
     requirements = packages.own_requirements()
     names = {requirement.name for requirement in requirements} | {one.package for one in ADVISORIES}
-    installed = packages.installed_versions((*sorted(names), *packages.OPTIONAL_PACKAGES))
+    installed = installed_versions((*sorted(names), *packages.OPTIONAL_PACKAGES))
     return [
         *packages.check_python(),
         *packages.check_packages(requirements, installed),
@@ -75,7 +76,7 @@ def _gpu_checks(
     causes += gpu.check_visible_devices(environ, gpus)
     seen = (report.stage("devices") or {}).get("gpus")
     if not seen:  # where TensorFlow uses a GPU, its libraries are wherever it found them
-        causes += gpu.check_cuda_libraries(build, gpus, found, packages.installed_versions(CUDA_PACKAGES))
+        causes += gpu.check_cuda_libraries(build, gpus, found, installed_versions(CUDA_PACKAGES))
     causes += gpu.check_compute_capability(build, gpus)
     verdict = gpu.check_training_device(build, seen, states, causes)
     return [*causes, *per_card, *gpu.check_nccl(gpus, found), *verdict]

@@ -12,7 +12,6 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from distxcept.cluster.machine import package_versions
 from distxcept.doctor.finding import Finding
 
 # Of the environment only these names are ever shown; any other value may be a secret.
@@ -43,10 +42,6 @@ SHOWN_VARIABLES = (
 )
 
 OPTIONAL_PACKAGES = ("horovod", "mpi4py", "nvidia-nccl-cu12", "protobuf", "tensorflow-cpu")
-
-
-def installed_versions(names: tuple[str, ...]) -> dict[str, str]:
-    return {name: version for name, version in package_versions(names).items() if version is not None}
 
 
 def own_requirements() -> list[Requirement]:

@@ -32,7 +32,10 @@ def process_bytes(field: str) -> int:
 
 
 def peak_bytes() -> int:
-    """The largest resident memory of this process, since its start or since `forget_peak`."""
+    """The largest resident memory of this process, since its start or since `forget_peak`.
+
+    Not ru_maxrss, where it can be helped: a process inherits that of the one that started it.
+    """
     try:
         return process_bytes("VmHWM")
     except LookupError:  # some sandboxes do not tell

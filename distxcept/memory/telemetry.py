@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol, Self
 
+from distxcept.errors import one_line
 from distxcept.memory.notices import Judge, Notice
 from distxcept.memory.nvml import GpuState
 from distxcept.memory.sample import Host, Moment, Sample, Settled
@@ -124,8 +125,8 @@ class Telemetry:
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        text = f"telemetry ends here, the training goes on: {type(error).__name__}: {error}"
-        self._notices.append(Notice("telemetry_failed", "telemetry", " ".join(text.split())))
+        text = f"telemetry ends here, the training goes on: {one_line(error, named=True)}"
+        self._notices.append(Notice("telemetry_failed", "telemetry", text))
 
     def _look(self) -> None:
         sample = self._take()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from distxcept.errors import one_line
 from distxcept.report.html import write_report
 from distxcept.report.predictions_file import write_outcomes
 from distxcept.report.runs import Entry, Run
@@ -34,12 +35,14 @@ class ReportFile(Observer):
         try:
             found = write_outcomes(self._folder, outcomes, source, update)
         except Exception as error:  # a full disk, or an image that is gone by now
-            self._warn(f"warning: no predictions were written ({_reason(error)})")
+            self._warn(f"warning: no predictions were written ({one_line(error, named=True)})")
             return
         try:
             self._describe(found)
         except Exception as error:
-            self._warn(f"warning: the predictions are written, but were not drawn ({_reason(error)})")
+            self._warn(
+                f"warning: the predictions are written, but were not drawn ({one_line(error, named=True)})"
+            )
 
     def ended(self, summary: dict[str, Any]) -> None:
         """So that the panel at the end can name it."""
@@ -57,9 +60,4 @@ class ReportFile(Observer):
             write_report(Run(self._folder))
         except Exception as error:  # whatever it is, the training matters more
             self._started = False
-            self._warn(f"warning: no report was written ({_reason(error)})")
-
-
-def _reason(error: Exception) -> str:
-    """One line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+            self._warn(f"warning: no report was written ({one_line(error, named=True)})")

@@ -22,7 +22,7 @@ from distxcept.memory.budget import fullest_card_budget, host_budget
 from distxcept.memory.estimate import EngineName
 from distxcept.memory.measuring import kind_of, measure, nothing_fits, trial_request
 from distxcept.memory.memory_plan import MemoryPlan
-from distxcept.memory.nvml import read_cards
+from distxcept.memory.nvml import GpuState, read_cards
 from distxcept.memory.planning import Proposal, make_plan
 from distxcept.memory.probe import TrialFailed
 from distxcept.memory.sharing import told_at_start
@@ -62,7 +62,7 @@ def choose_plan(
     if config.batch.micro != "auto" or plan.lanes is not None:
         chosen = fixed
     else:
-        choices = _choices_of_all(config, engine, plan, classes, notice)
+        choices = _choices_of_all(config, engine, plan, classes, cards, notice)
         problems = [choice.problem for choice in choices if choice.problem]
         if problems:
             raise DoesNotFitError(problems[0])
@@ -79,27 +79,30 @@ def choose_plan(
 
 
 def _choices_of_all(
-    config: Config, engine: Engine, plan: BatchPlan, classes: int, notice: Callable[[str], None]
+    config: Config,
+    engine: Engine,
+    plan: BatchPlan,
+    classes: int,
+    cards: Sequence[GpuState],
+    notice: Callable[[str], None],
 ) -> list[Choice]:
     """The choice of each rank. Of each kind of device the first rank measures, so that equal ones do not repeat it."""
-    device = engine.devices()[0]
-    own = kind_of(device, read_cards(numbers_of_cards([device])))
+    own = kind_of(engine.devices()[0], cards)
     kind = f"{own} {plan.shares[engine.local_replicas[0]]}"
     kinds = [message.decode() for message in engine.exchange(kind.encode())]
     mine = Choice(0, False)
     if kinds.index(kind) == engine.rank:
-        mine = _choose_here(config, engine, plan, classes, own, notice)
+        mine = _choose_here(engine, plan, propose(config, engine, plan, classes, cards), own, notice)
     found = [Choice(**json.loads(message)) for message in engine.exchange(json.dumps(asdict(mine)).encode())]
     return [found[kinds.index(kind)] for kind in kinds]
 
 
 def _choose_here(
-    config: Config, engine: Engine, plan: BatchPlan, classes: int, kind: str, notice: Callable[[str], None]
+    engine: Engine, plan: BatchPlan, proposal: Proposal, kind: str, notice: Callable[[str], None]
 ) -> Choice:
-    proposal = propose(config, engine, plan, classes)
     likely = proposal.chosen or min(proposal.candidates, key=lambda one: one.needed_bytes)
     estimated = Choice(likely.micro_batch, likely.remat)
-    if proposal.budget.device == "cpu" and config.memory.limit is None:
+    if proposal.budget.device == "cpu" and proposal.config.memory.limit is None:
         return estimated
     replica = engine.local_replicas[0]
     trial = trial_request(proposal, plan, device_for_child(engine.devices()[0]), replica=replica)
@@ -115,9 +118,10 @@ def _choose_here(
     return Choice(best.micro_batch, best.remat, seconds and seconds / trial["virtual_batches"])
 
 
-def propose(config: Config, engine: Engine, plan: BatchPlan, classes: int) -> Proposal:
-    """What the estimate says for this engine's devices."""
-    cards = read_cards(numbers_of_cards(engine.devices()))
+def propose(
+    config: Config, engine: Engine, plan: BatchPlan, classes: int, cards: Sequence[GpuState]
+) -> Proposal:
+    """What the estimate says for this engine's devices; `cards` is what the driver tells of them."""
     budget = fullest_card_budget(cards, config.memory)
     if budget is None:
         part = 1.0 if config.memory.limit is not None else HOST_PART

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from distxcept import __version__
-from distxcept.cluster.machine import package_versions
+from distxcept.cluster.machine import installed_versions
 from distxcept.engines import Engine
 from distxcept.errors import ConfigError
 from distxcept.memory.links import link_by_measurement
@@ -128,9 +128,7 @@ def _memory_words(ranks: Sequence[RankFacts]) -> str:
 
 
 def _versions() -> dict[str, str]:
-    installed = {
-        name: version for name, version in package_versions(_PACKAGES).items() if version is not None
-    }
+    installed = installed_versions(_PACKAGES)
     return {"distxcept": __version__, "Python": platform.python_version(), **installed}
 
 

@@ -16,7 +16,7 @@ from distxcept.checkpoint.background import Background
 from distxcept.checkpoint.compatibility import identity_digest, training_identity
 from distxcept.checkpoint.store import Store
 from distxcept.cluster.machine import package_versions
-from distxcept.errors import SavingError
+from distxcept.errors import SavingError, one_line
 from distxcept.training.events import Observer
 from distxcept.training.progress import Progress
 
@@ -116,7 +116,7 @@ class Saver:
                 self._observer.happened("saved", f"snapshot {outcome.name}", update=self._saved_update)
                 continue
             self._failures += 1
-            self._failure = _one_line(outcome)
+            self._failure = one_line(outcome)
             failed, self._saved_update = self._saved_update, None
             limit = self._training.config.checkpoint.max_failures
             self._observer.happened(
@@ -137,7 +137,3 @@ class Saver:
             "class_names": list(self._training.train.class_names),
             "versions": {"distxcept": __version__, **package_versions(VERSIONED)},
         }
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -5,11 +5,9 @@ python decoder_torture.py FILES SEED
 
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -21,6 +19,7 @@ from distxcept.config.augment import Augment, Crop
 from distxcept.data.augment import View, draw_views
 from distxcept.data.decode import render, render_all
 from distxcept.data.sources.base import BadSample, Pixels, Sample
+from distxcept.memory.limit import peak_bytes
 
 MAX_PIXELS = 4_000_000
 SIZE = 71
@@ -77,13 +76,6 @@ def _splice(data: bytearray, random: np.random.Generator, originals: list[bytes]
 _MUTATIONS = (_flip_bytes, _flip_in_head, _cut, _remove, _repeat, _insert_noise, _splice)
 
 
-def peak_mib() -> float:
-    """Not ru_maxrss: a process inherits that of the one that started it."""
-    match = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
-    assert match is not None
-    return int(match[1]) / 1024
-
-
 def one(data: bytes, view: View, out: Pixels) -> int | Exception:
     try:
         return render(Sample(encoded=data), view, out, max_pixels=MAX_PIXELS)
@@ -101,7 +93,7 @@ def told_apart(result: int | Exception, other: int | Exception, out: Pixels, oth
 def main(files: int, seed: int) -> dict[str, object]:
     counts = {"files": 0, "decoded": 0, "bad": 0, "told_apart": 0}
     odd: dict[str, int] = {}
-    slowest, before = 0.0, 0.0
+    slowest, before = 0.0, 0
     batch: list[bytes] = []
     outs, other_outs = ([np.empty((SIZE, SIZE, 3), np.uint8) for _ in range(16)] for _ in range(2))
 
@@ -129,14 +121,14 @@ def main(files: int, seed: int) -> dict[str, object]:
         if len(batch) == 16:
             run()
         if number == 159:
-            before = peak_mib()
+            before = peak_bytes()
     if batch:
         run()
     return {
         **counts,
         "other_errors": odd,
         "slowest_16_seconds": round(slowest, 2),
-        "memory_growth_MiB": round(peak_mib() - before, 1),
+        "memory_growth_MiB": round((peak_bytes() - before) / 2**20, 1),
     }
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+from tests.pages import PAGES, REPOSITORY
+
 # What a command line may begin with. Outside of ```sh such a line would escape the test.
 PROGRAM = re.compile(
     r"(\$ )?([A-Z_]+=\S+ )*(distxcept|make|mpirun|horovodrun|srun|sbatch|python|pip|tensorboard|launch/\S+|benchmarks/\S+) "

@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-from run_folders import CONFIG, STARTED, make_run, started
 
 from distxcept.data.sources.base import Sample, Source
 from distxcept.memory.nvml import GpuState
@@ -17,6 +16,7 @@ from distxcept.report.runs import Run
 from distxcept.report.telemetry_files import TelemetryFiles
 from distxcept.training.events import TrainRecord, ValidationRecord
 from distxcept.training.scores import SampleOutcomes
+from tests.unit.report.run_folders import CONFIG, STARTED, make_run, started
 
 UPDATES = 10_000
 UPDATES_PER_EPOCH = 500

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from documented import REPOSITORY, Command, commands, inline_commands, stray_commands
+from documented import Command, commands, inline_commands, stray_commands
 from ready_runs import noise_folders
 
 from distxcept.cli.main import COMMANDS, build_parser, main
 from distxcept.config.load import load_config
+from tests.pages import REPOSITORY
 
 # Who runs what, by patterns of the command; each must match something.
 RUN_BY: dict[str, tuple[str, ...]] = {

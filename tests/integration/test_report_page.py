@@ -1,22 +1,17 @@
 """The report in a real browser: no message, no request, the figures of metrics.jsonl, zoom, phone and dark mode."""
 
 import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "report"))
-
 from browser import Browser, find_chromium
 from long_run import UPDATES, UPDATES_PER_EPOCH, WITHOUT_NUMBER, make_long_run
-from run_folders import make_run
 
 from distxcept.report.comparison import compare
 from distxcept.report.html import write_comparison, write_report
 from distxcept.report.predictions_file import FILE, SHOWN
 from distxcept.report.runs import Run, read_json
+from tests.unit.report.run_folders import make_run
 
 HOSTILE = (
     "</script><script>console.error('x')</script><img src=http://example.com/x onerror=console.error(1)>&\"'"

@@ -7,9 +7,7 @@ import pytest
 import yaml
 
 from distxcept.config.schema import Config
-
-REPOSITORY = Path(__file__).parents[2]
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+from tests.pages import PAGES, REPOSITORY
 
 
 def links(page: Path) -> list[str]:

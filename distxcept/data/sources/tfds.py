@@ -10,7 +10,7 @@ from typing import Any
 
 from distxcept.data.records.index import open_index
 from distxcept.data.sources.records import RecordsSource, from_foreign, sidecar
-from distxcept.errors import ConfigError, DataError
+from distxcept.errors import ConfigError, DataError, one_line
 
 
 def load(section: Any, *, split: str, class_names: tuple[str, ...] | None) -> RecordsSource:
@@ -27,7 +27,7 @@ def load(section: Any, *, split: str, class_names: tuple[str, ...] | None) -> Re
         shards = [Path(name) for name in info.filepaths]
         names = tuple(builder.info.features[section.label_key].names)
     except Exception as error:  # the package raises its own, KeyError and ValueError alike
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)[:200]
         raise DataError(
             f"{where}.name: {section.name!r}, split {section.split!r} is not usable: {reason}; prepare it first "
             f"with: tfds build {section.name}"

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from distxcept.errors import one_line
 from distxcept.report.drawings import confusion_png, samples_png
 from distxcept.report.runs import Entry
 from distxcept.report.writers import About, Writer, open_writer
@@ -100,10 +101,8 @@ class Written(Observer):
                 self._lost(name, error)
 
     def _lost(self, name: str, error: Exception) -> None:
-        text = " ".join(str(error).split())[:300]
-        self._warn(
-            f"warning: nothing more goes to {name} ({type(error).__name__}: {text}); the training goes on"
-        )
+        reason = one_line(error, named=True)[:300]
+        self._warn(f"warning: nothing more goes to {name} ({reason}); the training goes on")
 
 
 def _finite(record: Mapping[str, Any]) -> dict[str, float]:

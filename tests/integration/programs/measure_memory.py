@@ -6,7 +6,6 @@ number of micro steps by design. Everything else that an update needs, tracing i
 
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -15,20 +14,13 @@ from distxcept.batching import plan_batches
 from distxcept.config.schema import Config
 from distxcept.engines.devices import prepare_devices
 from distxcept.engines.single import SingleEngine
+from distxcept.memory.limit import peak_bytes, process_bytes
 from distxcept.model.xception import Xception
 from distxcept.training.accumulate import Batch
 from distxcept.training.objective import Objective
 from distxcept.training.update import Update
 
 IMAGE_SIZE, CLASSES, MICRO, UPDATES = 160, 100, 16, 2
-
-
-def resident(field: str) -> int:
-    """Bytes; VmRSS is now, VmHWM the most so far."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    raise LookupError(field)
 
 
 def main(micro_steps: int) -> None:
@@ -50,13 +42,13 @@ def main(micro_steps: int) -> None:
     mask = np.ones((micro_steps, MICRO), np.float32)
     batch = Batch(*map(tf.constant, (images, labels, mask, np.int32(0), np.zeros(0, np.int32))))
     del images
-    baseline = resident("VmRSS")
+    baseline = process_bytes("VmRSS")
     outcomes = [update([batch], plan, key=number, rate=0.01) for number in range(UPDATES)]
     gradients = sum(int(np.prod(parameter.shape)) * 4 for parameter in update.trained)
     print(
         json.dumps(
             {
-                "peak": resident("VmHWM") - baseline,
+                "peak": peak_bytes() - baseline,
                 "baseline": baseline,
                 "gradients": gradients,
                 "inputs": samples * IMAGE_SIZE**2 * 3,

@@ -39,7 +39,9 @@ from distxcept.cli.main import COMMANDS, build_parser, main
         ("train a.yaml no.such=", []),
         ("evaluate runs/one prec", ["precision="]),
         ("launch a.yaml --via m", ["mpirun"]),
-        ("completion ", [*SCRIPTS, "words"]),
+        ("train a.yaml data.train.ki", ["data.train.kind="]),
+        ("train a.yaml optimizer.schedule.k", ["optimizer.schedule.kind="]),
+        ("completion ", [*SCRIPTS]),
     ],
 )
 def test_candidates(line, found):
@@ -67,6 +69,11 @@ def test_options_are_words_too(capsys):
     assert capsys.readouterr().out == "--state\n"
     assert main(["completion", "words", "--", "train", ""]) == 0
     assert capsys.readouterr().out == ""  # an empty line would keep bash from offering files
+
+
+def test_what_the_scripts_ask_for_is_no_shell(capsys):
+    assert main(["completion", "tcsh"]) == 2
+    assert "there are bash, zsh, fish (see" in capsys.readouterr().err
 
 
 # Each types a line, asks its shell for completions and prints them, one a line.

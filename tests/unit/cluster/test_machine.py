@@ -4,6 +4,7 @@ from distxcept.cluster import machine
 def test_versions():
     found = machine.package_versions(["numpy", "no-such-package-at-all"])
     assert found["numpy"] and found["no-such-package-at-all"] is None
+    assert machine.installed_versions(found) == {"numpy": found["numpy"]}
 
 
 def test_a_processor_has_a_name_even_where_the_kernel_tells_none(monkeypatch, tmp_path):

@@ -48,14 +48,13 @@ def on_a_card(monkeypatch):
     proposal = SimpleNamespace(
         config=config, budget=budget, candidates=options, chosen=options[0], layout=SimpleNamespace(classes=3)
     )
-    monkeypatch.setattr(choose_plan, "propose", lambda *_: proposal)
     monkeypatch.setattr(choose_plan, "device_for_child", lambda device: device)
 
     def choose(rank, measured):
         engine = SimpleNamespace(devices=lambda: ["GPU:0"], local_replicas=range(rank, rank + 1))
         monkeypatch.setattr(choose_plan, "measure", measured)
         said = []
-        return choose_plan._choose_here(config, engine, plan, 3, "T4", said.append), said
+        return choose_plan._choose_here(engine, plan, proposal, "T4", said.append), said
 
     return choose
 

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from distxcept.errors import DoesNotFitError
 from distxcept.training import choose_plan, own_cards
 from distxcept.training.own_cards import device_for_child, numbers_of_cards
 from tests.unit.memory.samples import GIB, card
@@ -35,7 +36,10 @@ def test_a_rank_measures_its_own_card(third_of_four, monkeypatch):
     """Two ranks, two kinds of card: what each calls GPU:0 is not the machine's first."""
     names = {0: "T4", 1: "A100", 2: "T4", 3: "T4"}
 
+    asked = []
+
     def read(numbers):
+        asked.append(numbers)
         return [card(n, name=names[n], memory_total_bytes=40 * GIB) for n in numbers]
 
     monkeypatch.setattr(choose_plan, "read_cards", read)
@@ -46,9 +50,14 @@ def test_a_rank_measures_its_own_card(third_of_four, monkeypatch):
         return [f"T4 {15 * GIB} 1".encode(), message] if len(sent) == 1 else [message, message]
 
     engine = SimpleNamespace(
-        devices=lambda: ["GPU:0"], local_replicas=range(1, 2), rank=1, ranks=2, exchange=exchange
+        devices=lambda: ["GPU:0"],
+        local_replicas=range(1, 2),
+        rank=1,
+        ranks=2,
+        local_ranks=1,
+        exchange=exchange,
     )
-    plan = SimpleNamespace(shares=(1, 1))
+    plan = SimpleNamespace(shares=(1, 1), micro_batch=8, lanes=None)
     proposal = SimpleNamespace(
         budget=SimpleNamespace(device="gpu"), chosen=SimpleNamespace(micro_batch=8, remat=False)
     )
@@ -58,11 +67,14 @@ def test_a_rank_measures_its_own_card(third_of_four, monkeypatch):
     )
     monkeypatch.setattr(choose_plan, "measure", lambda *_, **__: (None, []))
     monkeypatch.setattr(choose_plan, "nothing_fits", lambda *_: "too small")
-    config = SimpleNamespace(memory=SimpleNamespace(limit=None))
-    choices = choose_plan._choices_of_all(config, engine, plan, 10, lambda message: None)
+    config = SimpleNamespace(
+        memory=SimpleNamespace(limit=None, remat="auto"), batch=SimpleNamespace(micro="auto")
+    )
+    with pytest.raises(DoesNotFitError, match="too small"):
+        choose_plan.choose_plan(config, engine, plan, 10)
+    assert asked == [[1]], "a look at the cards takes the driver a while: one is enough"
     assert sent[0] == f"A100 {40 * GIB} 1"
     assert tried == ["GPU:2"]
-    assert choices[1].problem == "too small"
 
 
 def test_ranks_of_the_job_are_no_others(monkeypatch):

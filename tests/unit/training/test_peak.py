@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from distxcept.bench.serve import Alone, ProcessMemory, Step, _measured
 from distxcept.training import peak as module
 from distxcept.training.peak import Peak
 
@@ -32,13 +31,3 @@ def test_of_a_card(monkeypatch):
     assert peak.read() == 30
     assert peak.reset() == 10 and asked == ["GPU:1"]
     assert peak.read() == 15
-
-
-def test_a_turn_counts_its_own_memory_only():
-    happened = []
-    memory = SimpleNamespace(reset=lambda: happened.append("reset"), read=lambda: len(happened))
-    step = Step(lambda steps: happened.append("run") or 2.0, images=1, group=Alone(), memory=memory)
-    assert _measured(step, 3) == (2.0, 2)
-    assert happened == ["reset", "run"]
-    ProcessMemory().reset()
-    assert ProcessMemory().read() > MIB

@@ -37,7 +37,7 @@ STEPS = """\
   python -m distxcept.data.flowers data/flowers    five kinds of drawn flowers, to try it with
   distxcept train configs/quickstart.yaml          a small model that learns them, in a few minutes on a CPU
   distxcept evaluate runs/quickstart               what it is worth, class by class
-  distxcept train configs/finetune.yaml data.train.path=photos/train data.validation.path=photos/validation
+  distxcept train configs/finetune.yaml data.train.path=photos
                                                    your own photos, one sub-folder per class
 """
 

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     top = min(args.top, len(trained.class_names))
     watch = _Watch()
     predictions = watch.passing(predictor.predict_files(find_files(_names(args)), batch=batch_size, top=top))
-    for line in WRITERS[args.format](predictions, top):
+    for line in WRITERS[args.format](predictions, top, trained.class_names):
         # Flushed line by line: the reader may be a program that waits for this very answer.
         print(line, flush=True)
     if watch.bad:

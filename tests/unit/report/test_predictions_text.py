@@ -24,13 +24,14 @@ BAD = Answer("c.jpg", error="empty file")
 
 
 def lines(form: str) -> list[str]:
-    return list(WRITERS[form]([GOOD, ODD, BAD], 2))
+    return list(WRITERS[form]([GOOD, ODD, BAD], 2, ("cat", "dog", "a,b", "c\x1b[2J", "a" * 100)))
 
 
 def test_table():
     first, second = lines("table")
-    assert first == " 75.0% cat   25.0% dog  a.jpg"
-    assert second == ' 90.0% a,b        10.0% c\\x1b[2J  b," \\udcff.jpg'
+    gap = " " * 21
+    assert first == f" 75.0% cat{gap}   25.0% dog{gap}  a.jpg"
+    assert second == f' 90.0% a,b{gap}   10.0% c\\x1b[2J{" " * 16}  b," \\udcff.jpg'
 
 
 def test_csv_is_read_back():

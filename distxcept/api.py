@@ -11,18 +11,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from distxcept.config.load import load_config
+from distxcept.config.own_model import overrides_for_own_model
 from distxcept.config.schema import Config
 from distxcept.config.yaml_text import dump_yaml
 from distxcept.errors import ConfigError, DistxceptError, StopRequested
+from distxcept.model.network import GivenNetwork, MakeNetwork, is_function
 from distxcept.training.events import Observer as Callback
 
 if TYPE_CHECKING:
     import numpy as np
 
     from distxcept.export.exporting import Exported
+    from distxcept.model.keras_function import KerasNetwork
     from distxcept.report.runs import Run as RunFolder
     from distxcept.training.predict import Prediction, Predictor
     from distxcept.training.scores import Scores
@@ -38,11 +41,21 @@ def _as_yaml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=os.fspath)
 
 
+def _make_network(model: Any) -> MakeNetwork:
+    def make(config: Config) -> "KerasNetwork":
+        from distxcept.model.keras_function import KerasNetwork
+
+        return KerasNetwork.of(model, config)
+
+    return make
+
+
 class Trainer:
     """`Trainer("configs/finetune.yaml", {"data.train.path": "photos/train"}).train()`
 
     `config` is a YAML file or a nested mapping; `overrides` wins over it, by dotted key. A mistake in it raises
     ConfigError here, not later. Callbacks hear of every update, record, evaluation and event, on the chief only.
+    `model` is a Keras model to train instead of Xception, or a function that builds it once the devices are ready.
     """
 
     def __init__(
@@ -50,6 +63,7 @@ class Trainer:
         config: str | os.PathLike[str] | Mapping[str, Any],
         overrides: Overrides | None = None,
         *,
+        model: Any = None,
         callbacks: Sequence[Callback] = (),
         quiet: bool = False,
         allow_config_change: bool = False,
@@ -60,6 +74,12 @@ class Trainer:
         self._callbacks = tuple(callbacks)
         self._flags = ["--quiet"] * quiet + ["--allow-config-change"] * allow_config_change
         self.config: Config = self._with_file(lambda file: load_config(file, self._overrides))
+        self._model = model
+        if model is not None:
+            self._overrides += overrides_for_own_model(self.config)
+            self.config = self._with_file(lambda file: load_config(file, self._overrides))
+            if not is_function(model):
+                _make_network(model)(self.config)  # to tell of mistakes now
 
     @property
     def folder(self) -> Path:
@@ -75,13 +95,15 @@ class Trainer:
             arguments = ["train", file, *self._overrides, *self._flags]
             args = build_parser().parse_args(arguments)
             args.callbacks = self._callbacks
+            if self._model is not None:
+                args.make_network = _make_network(self._model)
             code = args.run(args)
             if code not in (0, StopRequested.exit_code):
                 raise DistxceptError(f"the run ended with exit code {code}; see {self.folder / 'logs'}")
 
         with suppress(StopRequested):
             self._with_file(start)
-        return Run(self.folder)
+        return Run(self.folder, model=self._model)
 
     def _with_file(self, action: Any) -> Any:
         """The config as a file, because files have lines that an error can name."""
@@ -96,18 +118,19 @@ class Trainer:
 class Run:
     """A run folder, or one snapshot of it: `Run("runs/flowers")`, `Run("runs/flowers:best")`.
 
-    The model is loaded at the first use, from numbers and names alone.
+    The model is loaded at the first use, from numbers and names alone; one of your own has to be given again.
     """
 
-    def __init__(self, name: str | os.PathLike[str], *, config_file: str | None = None):
+    def __init__(self, name: str | os.PathLike[str], *, model: Any = None, config_file: str | None = None):
         self.name = os.fspath(name)
-        self._config_file = config_file
+        self._model, self._config_file = model, config_file
 
     @cached_property
     def trained(self) -> "Trained":
         from distxcept.training.trained import find_trained
 
-        return find_trained(self.name, config_file=self._config_file)
+        make_network = None if self._model is None else _make_network(self._model)
+        return find_trained(self.name, config_file=self._config_file, make_network=make_network)
 
     @property
     def config(self) -> Config:
@@ -171,6 +194,10 @@ class Run:
         force: bool = False,
     ) -> "Exported":
         """As `distxcept export`; `form` is keras, savedmodel, tflite or onnx."""
+        if self._model is not None:
+            raise ConfigError(
+                "only Xception is exported; a model of your own is Keras' business: keras_model().save"
+            )
         from distxcept.export.exporting import export, export_data, export_path
         from distxcept.export.order import Order
 
@@ -178,6 +205,13 @@ class Run:
         checked, training_data = export_data(self.trained, order, None if data is None else os.fspath(data))
         path = export_path(self.trained, order, output)
         return export(self._predictor, order, path, data=checked, training_data=training_data, force=force)
+
+    def keras_model(self) -> Any:
+        """The Keras model that was given, with the weights of the snapshot in it."""
+        if self._model is None:
+            raise ConfigError('only with model= there is one; Xception as a Keras file: export("keras")')
+        _ = self._engine
+        return cast(GivenNetwork, self.trained.network).put(self.trained.weights())
 
     @property
     def _written(self) -> "RunFolder | None":

@@ -33,7 +33,7 @@ class Onlookers:
             f"distxcept · {config.run.name}",
             quiet=args.quiet or not chief,
             verbose=args.verbose,
-            next_commands=next_commands(run_folder),
+            next_commands=next_commands(run_folder, own_model=hasattr(args, "make_network")),
         )
         self.state: State | None = None
         """Known once the training is built."""
@@ -84,8 +84,10 @@ class Onlookers:
         self.terminal.happened("profile", message)
 
 
-def next_commands(run_folder: Path) -> list[str]:
-    """What one wants to do with a trained model."""
+def next_commands(run_folder: Path, *, own_model: bool = False) -> list[str]:
+    """What one wants to do with a trained model; one given from Python is known there only."""
+    if own_model:
+        return [f"{call} of Run({str(run_folder)!r}, model=...)" for call in ("predict(...)", "evaluate()")]
     run = shlex.quote(str(run_folder))
     return [
         f"distxcept predict {run} PHOTO.jpg",

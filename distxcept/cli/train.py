@@ -99,12 +99,20 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
                 engine,
                 at_most=read_memory_plan(folder),
                 notice=lambda message: None if onlookers.terminal.console.quiet else aside.tell(message),
+                make_network=getattr(args, "make_network", None),  # of the Python interface
             )
             add_to_log(folder, engine.rank, aside.chatter)
         if limit is not None and engine.devices()[0].startswith("CPU"):
             limit_process(limit * len(engine.local_replicas))
         if engine.is_chief:
-            write_start_files(folder, config, training.plan, engine.devices(), remat=training.remat)
+            write_start_files(
+                folder,
+                config,
+                training.plan,
+                engine.devices(),
+                remat=training.remat,
+                more=training.network.files,
+            )
         onlookers.state = training.update.state
         loop = Loop(
             training,

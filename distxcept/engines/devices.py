@@ -29,7 +29,8 @@ def prepare_devices(
         # In a notebook, where something else has used TensorFlow before. A process fixes its devices once.
         raise ConfigError(
             f"TensorFlow has already started in this process with other devices or threads ({error}); start a new "
-            "process (in a notebook: restart the kernel), and make the trainer before anything else uses TensorFlow"
+            "process (in a notebook: restart the kernel), and make the trainer before anything else uses TensorFlow "
+            "(for model= give the function that builds the Keras model, not the model)"
         ) from error
 
 

@@ -11,15 +11,21 @@ from typing import Protocol
 import tensorflow as tf
 
 EPSILON = 1e-3
+SMALLEST_FUSED_EPSILON = 1.001e-5
+"""TensorFlow's fused kernel takes this one instead of a smaller one, without a word."""
 
 
 class Normalizer(Protocol):
-    def __call__(self, name: str, x: tf.Tensor, weights: Mapping[str, tf.Tensor]) -> tf.Tensor: ...
+    def __call__(
+        self, name: str, x: tf.Tensor, weights: Mapping[str, tf.Tensor], epsilon: float = EPSILON
+    ) -> tf.Tensor: ...
 
 
-def normalize_by_moving(name: str, x: tf.Tensor, weights: Mapping[str, tf.Tensor]) -> tf.Tensor:
+def normalize_by_moving(
+    name: str, x: tf.Tensor, weights: Mapping[str, tf.Tensor], epsilon: float = EPSILON
+) -> tf.Tensor:
     """Inference: the moving statistics, folded into one multiplication and one addition."""
-    scale = weights[f"{name}/gamma"] * tf.math.rsqrt(weights[f"{name}/moving_variance"] + EPSILON)
+    scale = weights[f"{name}/gamma"] * tf.math.rsqrt(weights[f"{name}/moving_variance"] + epsilon)
     shift = weights[f"{name}/beta"] - weights[f"{name}/moving_mean"] * scale
     return x * tf.cast(scale, x.dtype) + tf.cast(shift, x.dtype)
 
@@ -43,21 +49,25 @@ class VirtualBatchNormalizer:
     def without_sums(self) -> "VirtualBatchNormalizer":
         return VirtualBatchNormalizer(self.mask, fused=self.fused, frozen=self.frozen)
 
-    def __call__(self, name: str, x: tf.Tensor, weights: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def __call__(
+        self, name: str, x: tf.Tensor, weights: Mapping[str, tf.Tensor], epsilon: float = EPSILON
+    ) -> tf.Tensor:
         if name in self.frozen:
-            return normalize_by_moving(name, x, weights)
+            return normalize_by_moving(name, x, weights, epsilon)
         gamma, beta = weights[f"{name}/gamma"], weights[f"{name}/beta"]
-        if self.fused:
-            y, self.sums[name] = self._fused(x, gamma, beta)
+        if self.fused and epsilon >= SMALLEST_FUSED_EPSILON:
+            y, self.sums[name] = self._fused(x, gamma, beta, epsilon)
         else:
-            y, self.sums[name] = self._masked(x, gamma, beta)
+            y, self.sums[name] = self._masked(x, gamma, beta, epsilon)
         return y
 
-    def _fused(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _fused(
+        self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         outputs, means, variances = [], [], []
         for part in tf.split(x, self.groups) if self.groups > 1 else [x]:
             y, mean, variance = tf.compat.v1.nn.fused_batch_norm(
-                part, gamma, beta, epsilon=EPSILON, is_training=True
+                part, gamma, beta, epsilon=epsilon, is_training=True
             )
             outputs.append(y)
             means.append(mean)
@@ -68,7 +78,9 @@ class VirtualBatchNormalizer:
         sums = tf.stack([tf.add_n(means), tf.add_n(variances) * to_biased]) * float(self.group_size)
         return tf.concat(outputs, axis=0) if self.groups > 1 else outputs[0], sums
 
-    def _masked(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _masked(
+        self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         dtype = gamma.dtype
         grouped = tf.reshape(tf.cast(x, dtype), [self.groups, self.group_size, *x.shape[1:]])
         mask = tf.cast(self.mask, dtype)[:, :, None, None, None]
@@ -78,7 +90,7 @@ class VirtualBatchNormalizer:
         mean = tf.reduce_sum(grouped * mask, axis=[1, 2, 3]) / elements
         centred = grouped - mean[:, None, None, None, :]
         variance = tf.reduce_sum(tf.square(centred) * mask, axis=[1, 2, 3]) / elements
-        scale = gamma * tf.math.rsqrt(variance + EPSILON)
+        scale = gamma * tf.math.rsqrt(variance + epsilon)
         y = centred * scale[:, None, None, None, :] + beta
         sums = tf.stack([tf.reduce_sum(count * mean, axis=0), tf.reduce_sum(count * variance, axis=0)])
         return tf.cast(tf.reshape(y, tf.shape(x)), x.dtype), sums

@@ -4,6 +4,7 @@ Layer and parameter names are those of Keras Applications, except that the four 
 numbers, carry their block's name here.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -22,7 +23,9 @@ class Parameter:
     name: str
     shape: tuple[int, ...]
     kind: str
-    """kernel, depthwise, gamma, beta, bias, moving_mean or moving_variance."""
+    """kernel, depthwise, gamma, beta, bias, moving_mean, moving_variance; of other models also: other."""
+    frozen: bool = False
+    """Kept as it is, whatever `model.freeze` says."""
 
     @property
     def elements(self) -> int:
@@ -101,9 +104,16 @@ class Block:
 class Layout:
     """The paper's network: 36 convolution layers in 14 blocks, `width` scaling every channel count."""
 
+    # Of a model that was given from Python there is more to say: keras_function.py.
+    momenta: Mapping[str, float] = {}
+    identity: Mapping[str, Any] = {}
+    files: Mapping[str, str] = {}
+
     def __init__(self, *, classes: int, width: float = 1.0, middle_blocks: int = 8):
         self.classes = classes
         self.width = width
+        shallow = "" if middle_blocks == 8 else f", {middle_blocks} middle block{'s' * (middle_blocks != 1)}"
+        self.title = f"Xception width {width:g}{shallow}"
         self.blocks = _blocks(width, middle_blocks)
         self.features = self.blocks[-1].convolutions[-1].outputs
 

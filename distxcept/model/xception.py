@@ -84,9 +84,9 @@ def run_convolution(
     return tf.nn.relu(x) if layer.relu_after else x
 
 
-def draw_noise(seeds: tf.Tensor, samples: int, features: int) -> tf.Tensor:
+def draw_noise(seeds: tf.Tensor, samples: int, *features: int) -> tf.Tensor:
     """Uniform numbers that depend on the virtual batch's seed and the place in it, not on who computes them."""
-    shape = [samples // seeds.shape[0], features]
+    shape = [samples // seeds.shape[0], *features]
     return tf.concat(
         [tf.random.stateless_uniform(shape, seed, alg="philox") for seed in tf.unstack(seeds)], axis=0
     )

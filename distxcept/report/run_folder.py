@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -41,9 +41,17 @@ def add_to_log(folder: Path, rank: int, chatter: IO[bytes]) -> None:
 
 
 def write_start_files(
-    folder: Path, config: Config, plan: BatchPlan, devices: list[str], *, remat: bool
+    folder: Path,
+    config: Config,
+    plan: BatchPlan,
+    devices: list[str],
+    *,
+    remat: bool,
+    more: Mapping[str, str] | None = None,
 ) -> None:
-    """config.yaml, plan.json, env.json: replaced at each start, since a run may go on elsewhere."""
+    """config.yaml, plan.json, env.json: replaced at each start, since a run may go on elsewhere. `more` by name."""
+    for name, text in (more or {}).items():
+        _replace(folder / name, text)
     _replace(folder / "config.yaml", config.to_yaml())
     _write_plan(folder, plan, remat)
     _replace(folder / "env.json", json.dumps(describe_environment(devices), indent=1) + "\n")

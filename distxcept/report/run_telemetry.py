@@ -12,10 +12,16 @@ from distxcept.memory.memory_plan import read_memory_plan
 from distxcept.memory.notices import SETTLING_UPDATES, Judge
 from distxcept.memory.nvml import read_cards
 from distxcept.memory.roomier import Roomier
+from distxcept.memory.sample import Moment
 from distxcept.memory.telemetry import Telemetry
+from distxcept.model.layout import Layout
 from distxcept.report.telemetry_files import TelemetryFiles
 from distxcept.training.build import Training
 from distxcept.training.own_cards import numbers_of_cards, pids_of_job
+
+
+def nothing_larger(moment: Moment, free_bytes: int) -> None:
+    """What another model would need is not known."""
 
 
 def telemetry_of(training: Training, run_folder: Path) -> Telemetry:
@@ -25,17 +31,22 @@ def telemetry_of(training: Training, run_folder: Path) -> Telemetry:
         return Telemetry(every_seconds=None)
     gpus = [device for device in engine.devices() if device.startswith("GPU")]
     cards = numbers_of_cards(gpus)
-    roomier = Roomier(
-        config,
-        plan,
-        training.remat,
-        Situation(
-            layout=training.update.accumulator.model,
-            device="gpu" if gpus else "cpu",
-            engine=cast(EngineName, engine.name),
-            masked=bool(plan.samples % plan.global_batch) and config.data.remainder == "keep",
-        ),
-        tried=config.batch.micro == "auto" or read_memory_plan(run_folder) is not None,
+    layout = training.network
+    roomier = (
+        Roomier(
+            config,
+            plan,
+            training.remat,
+            Situation(
+                layout=layout,
+                device="gpu" if gpus else "cpu",
+                engine=cast(EngineName, engine.name),
+                masked=bool(plan.samples % plan.global_batch) and config.data.remainder == "keep",
+            ),
+            tried=config.batch.micro == "auto" or read_memory_plan(run_folder) is not None,
+        )
+        if isinstance(layout, Layout)
+        else nothing_larger
     )
     filling = plan.updates_per_epoch if config.data.cache == "memory" else 0
     return Telemetry(

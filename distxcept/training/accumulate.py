@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from distxcept.data.mix import mix
 from distxcept.model.batchnorm import VirtualBatchNormalizer
+from distxcept.model.network import Network
 from distxcept.model.precision import Precision
-from distxcept.model.xception import Xception
 from distxcept.training.objective import Objective
 
 MIX_STREAM = 0x6D6978
@@ -56,8 +56,8 @@ class Drawn(NamedTuple):
     labels: tf.Tensor
     mask: tf.Tensor
     """Both as in `Batch`."""
-    noise: tf.Tensor | None
-    """Of dropout."""
+    noise: Any
+    """Of dropout, as the model draws it."""
 
 
 class Sums(NamedTuple):
@@ -70,7 +70,7 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True)
 class Accumulator:
-    model: Xception
+    model: Network
     objective: Objective
     precision: Precision
     trained: Sequence[str]
@@ -86,7 +86,7 @@ class Accumulator:
 
     def zeros(self, weights: Mapping[str, tf.Tensor]) -> Sums:
         dtype = self.precision.variable
-        channels = sum(weights[f"{norm}/gamma"].shape[0] for norm in self.norms)
+        channels = sum(weights[f"{norm}/moving_mean"].shape[0] for norm in self.norms)
         return Sums(
             [tf.zeros(weights[name].shape, dtype) for name in self.trained],
             tf.zeros([2 * channels], dtype),

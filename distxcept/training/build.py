@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from distxcept.batching import BatchPlan, plan_batches
+from distxcept.checkpoint.compatibility import training_identity
 from distxcept.checkpoint.names import weights_path
 from distxcept.cluster.sameness import data_disagreement
 from distxcept.config.schema import Config
@@ -15,6 +16,7 @@ from distxcept.data.sources import Source, open_sources
 from distxcept.engines import Engine
 from distxcept.errors import ConfigError, DataError
 from distxcept.memory.memory_plan import MemoryPlan
+from distxcept.model.network import GIVEN, MakeNetwork, Network
 from distxcept.model.weights import load_weights
 from distxcept.model.xception import Xception
 from distxcept.training.choose_plan import choose_plan
@@ -42,6 +44,15 @@ class Training:
     validation_options: dict[str, Any]
 
     @property
+    def network(self) -> Network:
+        return self.update.accumulator.model
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that has a say in the weights."""
+        return training_identity(self.config, self.data_digest) | dict(self.network.identity)
+
+    @property
     def total_updates(self) -> int:
         run = self.config.run
         return run.updates if run.updates is not None else (run.epochs or 0) * self.plan.updates_per_epoch
@@ -53,10 +64,12 @@ def build_training(
     *,
     at_most: MemoryPlan | None = None,
     notice: Callable[[str], None] = lambda message: None,
+    make_network: MakeNetwork | None = None,
 ) -> Training:
-    """Eager. Opens the data, makes the model and its variables; nothing is traced yet.
+    """Eager. Opens the data, makes the model and its variables; nothing of the update is traced yet.
 
-    `at_most` is the largest memory plan allowed; `notice` hears of things that take long.
+    `at_most` is the largest memory plan allowed; `notice` hears of things that take long; `make_network` makes the
+    model where it is none of ours.
     """
     notices = preflight(engine, reduced_bytes=REDUCED_BYTES if config.memory.limit is None else 8_000_000)
     train, validation = open_sources(config.data)
@@ -65,14 +78,8 @@ def build_training(
     classes = _classes(config, train)
     plan = build_plan(config, len(train), engine.replicas)
     plan, memory = choose_plan(config, engine, plan, classes, at_most=at_most, notice=notice)
-    model = Xception.of(config.model, classes, dropout=config.model.dropout)
     objective = Objective(classes, config.model.label_smoothing, class_weights(config, train, classes))
-    # The other ranks get the chief's values before the first update, so one of them reads, or downloads.
-    weights = (
-        load_weights(weights_path(config.model.weights), model, notice=notices.append)
-        if engine.is_chief
-        else {}
-    )
+    model, weights = _model(config, engine, classes, make_network, notices.append)
     update = Update(config, engine, model, objective, weights)
     evaluate = Evaluator(engine, model, objective, update.precision, update.state)
     reading = dict(image_size=config.model.image_size, processes=engine.local_ranks)
@@ -90,6 +97,31 @@ def build_training(
         train_options=pipeline_options(config.data, train, training=True, **reading),
         validation_options=pipeline_options(config.data, validation or train, training=False, **reading),
     )
+
+
+def _model(
+    config: Config,
+    engine: Engine,
+    classes: int,
+    make_network: MakeNetwork | None,
+    notice: Callable[[str], None],
+) -> tuple[Network, dict[str, np.ndarray]]:
+    """With the values to start from. The other ranks get the chief's before the first update."""
+    if make_network is None:
+        ours = Xception.of(config.model, classes, dropout=config.model.dropout)
+        # One of the ranks reads, or downloads.
+        spec = weights_path(config.model.weights)
+        return ours, load_weights(spec, ours, notice=notice) if engine.is_chief else {}
+    given = make_network(config)
+    if given.classes != classes:
+        raise ConfigError(
+            f"the model has {given.classes} outputs, but the training is one of {classes} classes; give the model "
+            "as many, or set model.classes (more than the data has may be)"
+        )
+    digests = engine.exchange(str(given.identity[GIVEN]).encode())
+    if len(set(digests)) > 1:
+        raise ConfigError("the ranks were given different models; start the same program everywhere")
+    return given, given.values()
 
 
 def build_plan(config: Config, samples: int, replicas: int) -> BatchPlan:

@@ -13,8 +13,8 @@ from distxcept.data.pipeline import updates
 from distxcept.data.sources import Source
 from distxcept.engines import Engine
 from distxcept.model.batchnorm import normalize_by_moving
+from distxcept.model.network import Network
 from distxcept.model.precision import Precision
-from distxcept.model.xception import Xception
 from distxcept.training.objective import Objective
 from distxcept.training.scores import SampleOutcomes
 
@@ -48,7 +48,7 @@ class Result:
 
 class Evaluator:
     def __init__(
-        self, engine: Engine, model: Xception, objective: Objective, precision: Precision, state: HasWeights
+        self, engine: Engine, model: Network, objective: Objective, precision: Precision, state: HasWeights
     ):
         self.engine, self.model, self.precision, self.state = engine, model, precision, state
         # The plain loss: class weights and smoothing shape training, not what a result means.

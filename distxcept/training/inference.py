@@ -11,8 +11,8 @@ from distxcept.data.options import pipeline_options
 from distxcept.data.sources import Source
 from distxcept.engines import Engine
 from distxcept.errors import ConfigError, DataError
+from distxcept.model.network import Described
 from distxcept.model.precision import PRECISIONS, Precision
-from distxcept.model.xception import Xception
 from distxcept.training.evaluate import Evaluator
 from distxcept.training.objective import Objective
 from distxcept.training.scores import Scores, score
@@ -22,7 +22,7 @@ from distxcept.training.trained import Trained
 class InferenceWeights:
     """What validation and export use: the moving average where the run keeps one."""
 
-    def __init__(self, engine: Engine, model: Xception, snapshot: Snapshot, precision: Precision):
+    def __init__(self, engine: Engine, model: Described, snapshot: Snapshot, precision: Precision):
         """Eager, on every rank. The chief reads, the others get its values."""
         shapes = {parameter.name: parameter.shape for parameter in model.parameters}
         values = {name: np.zeros(shape, precision.numpy) for name, shape in shapes.items()}
@@ -45,11 +45,9 @@ class InferenceWeights:
 
 def evaluator_of(trained: Trained, engine: Engine) -> Evaluator:
     """Eager, on every rank."""
-    classes = len(trained.class_names)
-    model = Xception.of(trained.config.model, classes)
-    precision = PRECISIONS[trained.config.precision]
+    model, precision = trained.network, PRECISIONS[trained.config.precision]
     weights = InferenceWeights(engine, model, trained.snapshot, precision)
-    return Evaluator(engine, model, Objective(classes), precision, weights)
+    return Evaluator(engine, model, Objective(len(trained.class_names)), precision, weights)
 
 
 def evaluate_trained(

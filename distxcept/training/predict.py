@@ -16,7 +16,6 @@ from distxcept.engines import Engine, create_engine
 from distxcept.errors import ConfigError
 from distxcept.model.batchnorm import normalize_by_moving
 from distxcept.model.precision import PRECISIONS
-from distxcept.model.xception import Xception
 from distxcept.training.inference import InferenceWeights
 from distxcept.training.trained import Trained
 
@@ -45,7 +44,7 @@ class Predictor:
         """Eager. Traced at the first call."""
         self.trained = trained
         self._precision = PRECISIONS[trained.config.precision]
-        self._model = Xception.of(trained.config.model, len(trained.class_names))
+        self._model = trained.network
         self._weights = InferenceWeights(engine, self._model, trained.snapshot, self._precision)
         self._engine = engine
         size = trained.config.model.image_size

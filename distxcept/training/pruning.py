@@ -7,7 +7,8 @@ weights, and a run that goes on from a snapshot has it again, bit for bit.
 import tensorflow as tf
 
 from distxcept.config.schema import Pruning
-from distxcept.model.layout import HEAD, Layout, Parameter
+from distxcept.model.layout import Parameter
+from distxcept.model.network import Described
 
 
 def sparsity_at(config: Pruning, update: int) -> float:
@@ -26,11 +27,10 @@ def prune_to(config: Pruning | None, update: int) -> float:
     return sparsity_at(config, update) if due else 0.0
 
 
-def is_pruned(parameter: Parameter, model: Layout) -> bool:
+def is_pruned(parameter: Parameter, model: Described) -> bool:
     """Depthwise kernels are few and each counts; the first and the last layer are spared as is the custom."""
-    first = model.blocks[0].convolutions[0].name
-    layer = parameter.name.split("/")[0]
-    return parameter.kind == "kernel" and layer not in (first, HEAD)
+    kernels = [p.name for p in model.parameters if p.kind == "kernel"]
+    return parameter.name in kernels[1:-1]
 
 
 def prune(old: tf.Tensor, new: tf.Tensor, part: tf.Tensor) -> tf.Tensor:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from distxcept.checkpoint.compatibility import differences, training_identity
+from distxcept.checkpoint.compatibility import differences
 from distxcept.checkpoint.names import find_snapshot
 from distxcept.checkpoint.snapshot import OtherTrainingError, Snapshot, SnapshotError
 from distxcept.checkpoint.store import Store
@@ -86,8 +86,7 @@ class _Restoring:
 
     def _take(self, snapshot: Snapshot) -> Snapshot:
         """Fills the variables. ConfigError if the training is another one; SnapshotError if only this snapshot is."""
-        wanted = training_identity(self.training.config, self.training.data_digest)
-        changed = differences(snapshot.state.get("identity") or {}, wanted)
+        changed = differences(snapshot.state.get("identity") or {}, self.training.identity)
         if changed and not self.allow_config_change:
             raise ConfigError(
                 f"{snapshot.path} was trained with another config ({'; '.join(changed)}); use that config, another "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from distxcept import __version__
 from distxcept.checkpoint.background import Background
-from distxcept.checkpoint.compatibility import identity_digest, training_identity
+from distxcept.checkpoint.compatibility import identity_digest
 from distxcept.checkpoint.store import Store
 from distxcept.cluster.machine import package_versions
 from distxcept.errors import SavingError, one_line
@@ -31,7 +31,7 @@ class Saver:
     def __init__(self, training: "Training", run_folder: Path, observer: Observer):
         self._training, self._observer = training, observer
         self.store = Store(run_folder)
-        self._identity = training_identity(training.config, training.data_digest)
+        self._identity = training.identity
         self._background: Background[Path] = Background("snapshot")
         self._last = time.monotonic()
         self._saved_update: int | None = None

@@ -8,7 +8,8 @@ import tensorflow as tf
 from distxcept.engines import Engine
 from distxcept.errors import PeerLostError
 from distxcept.model.initial import initial_value
-from distxcept.model.layout import Layout, Parameter
+from distxcept.model.layout import Parameter
+from distxcept.model.network import Described
 from distxcept.model.precision import Precision
 
 INITIAL_LOSS_SCALE = 2.0**15
@@ -20,7 +21,7 @@ class State:
     def __init__(
         self,
         engine: Engine,
-        model: Layout,
+        model: Described,
         trained: list[Parameter],
         slot_names: tuple[str, ...],
         *,

@@ -26,10 +26,8 @@ def start_facts(training: Training, progress: Progress, run_folder: Path) -> dic
     engine, plan, validation = training.engine, training.plan, training.validation
     config = training.config
     limit = "" if config.memory.limit is None else f", at most {config.memory.limit} a device"
-    blocks = config.model.middle_blocks
-    shallow = "" if blocks == 8 else f", {blocks} middle block{'s' * (blocks != 1)}"
     return {
-        "model": f"Xception width {config.model.width:g}{shallow}, {config.model.image_size} px; {config.precision}, "
+        "model": f"{training.network.title}, {config.model.image_size} px; {config.precision}, "
         f"{config.optimizer.name}" + (f", frozen up to {config.model.freeze}" if config.model.freeze else ""),
         "total_updates": training.total_updates,
         "updates_per_epoch": plan.updates_per_epoch,

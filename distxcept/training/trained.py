@@ -15,6 +15,7 @@ from distxcept.config.load import load_config
 from distxcept.config.schema import Config
 from distxcept.errors import ConfigError
 from distxcept.model.layout import Layout
+from distxcept.model.network import GIVEN, MakeNetwork, Network
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,24 @@ class Trained:
     """None where the snapshot does not lie in a run folder."""
     passed_over: tuple[str, ...] = ()
     """Why newer snapshots were not taken."""
+    make_network: MakeNetwork | None = None
+    """Of a model given from Python."""
+
+    @cached_property
+    def network(self) -> Network:
+        """The model, ready to run. This imports TensorFlow."""
+        if self.make_network is None:
+            from distxcept.model.xception import Xception
+
+            return Xception.of(self.config.model, len(self.class_names))
+        network = self.make_network(self.config)
+        saved = given_model(self.snapshot)
+        if network.identity[GIVEN] != saved:
+            raise ConfigError(
+                f"{self.snapshot.path} was trained with the model {saved}, and this one is {network.identity[GIVEN]}; "
+                f"give the model that it was trained with: model-{saved}.json in the run folder describes it"
+            )
+        return network
 
     @cached_property
     def layout(self) -> Layout:
@@ -41,18 +60,40 @@ class Trained:
     def weights(self) -> dict[str, np.ndarray]:
         """By parameter name; the moving average where the run keeps one."""
         try:
-            return self.snapshot.inference_tensors({p.name: p.shape for p in self.layout.parameters})
+            described = self.layout if self.make_network is None else self.network
+            return self.snapshot.inference_tensors({p.name: p.shape for p in described.parameters})
         except SnapshotError as error:
             raise ConfigError(f"{error}; give the config that it was trained with") from error
 
 
-def find_trained(name: str, *, config_file: str | None = None, overrides: tuple[str, ...] = ()) -> Trained:
+def find_trained(
+    name: str,
+    *,
+    config_file: str | None = None,
+    overrides: tuple[str, ...] = (),
+    make_network: MakeNetwork | None = None,
+) -> Trained:
     """`name` is that of a run or of a snapshot, as in checkpoint/names.py."""
     found = find_snapshot(name)
+    given = given_model(found.snapshot)
+    if given and make_network is None:
+        raise ConfigError(
+            f"{name} was trained from Python with a model of its own ({given}), which no file holds; use it from "
+            f"Python, with that model: distxcept.Run({name!r}, model=...)"
+        )
+    if make_network is not None and not given:
+        raise ConfigError(f"{name} was trained as Xception, from its config; leave out model=")
     config = config_of(name, found, config_file, overrides)
     saved = [str(name) for name in found.snapshot.state.get("class_names") or []]
     names = output_names(config.model.classes, saved)
-    return Trained(found.snapshot, config, names, found.run_folder, found.passed_over)
+    return Trained(found.snapshot, config, names, found.run_folder, found.passed_over, make_network)
+
+
+def given_model(snapshot: Snapshot) -> str | None:
+    """Digest of the model that a training was given from Python; None where the config describes it."""
+    identity = snapshot.state.get("identity")
+    given = identity.get(GIVEN) if isinstance(identity, dict) else None
+    return None if given is None else str(given)
 
 
 def config_of(name: str, found: Found, config_file: str | None, overrides: tuple[str, ...] = ()) -> Config:

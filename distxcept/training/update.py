@@ -22,8 +22,8 @@ from distxcept.config.schema import Config
 from distxcept.engines import Engine
 from distxcept.memory.limit import release_memory
 from distxcept.model.freezing import trained_norms, trained_parameters
+from distxcept.model.network import Network
 from distxcept.model.precision import PRECISIONS
-from distxcept.model.xception import Xception
 from distxcept.training.accumulate import Accumulator, Batch, Sums
 from distxcept.training.objective import Objective
 from distxcept.training.optimizer import Optimizer
@@ -53,7 +53,7 @@ class Outcome:
 
 
 class Update:
-    def __init__(self, config: Config, engine: Engine, model: Xception, objective: Objective, weights=None):
+    def __init__(self, config: Config, engine: Engine, model: Network, objective: Objective, weights=None):
         self.config, self.engine = config, engine
         self.precision = PRECISIONS[config.precision]
         self.trained = trained_parameters(model, config.model.freeze)
@@ -275,11 +275,12 @@ class Update:
     def _move_statistics(self, weights, statistics: tf.Tensor) -> None:
         if not self.norms:  # a frozen backbone
             return
-        momentum = self.config.model.batchnorm_momentum
+        momenta, usual = self.accumulator.model.momenta, self.config.model.batchnorm_momentum
         names = [f"{norm}/moving_{kind}" for norm in self.norms for kind in ("mean", "variance")]
         for name, value in zip(
             names, tf.split(statistics, [weights[n].shape[0] for n in names]), strict=True
         ):
+            momentum = momenta.get(name.rpartition("/")[0], usual)
             self.state.weights[name].assign(momentum * weights[name] + (1.0 - momentum) * value)
 
     def _adapt_loss_scale(self, finite: tf.Tensor, whole: tf.Tensor) -> None:

@@ -84,6 +84,7 @@ def test_horovod_is_imported_in_one_place():
         "errors",
         "api",
         "model.layout",
+        "model.network",
         "model.freezing",
         "memory.planning",
         "memory.nvml",

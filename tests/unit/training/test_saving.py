@@ -39,7 +39,7 @@ def saver_of(folder: Path, **checkpoint) -> tuple[Saver, Weights, Told]:
     weights, told = Weights(), Told()
     training = SimpleNamespace(
         config=config,
-        data_digest="d",
+        identity={"data": "d"},
         engine=SimpleNamespace(is_chief=True, exchange=lambda message: [message]),
         update=SimpleNamespace(state=weights),
         plan=SimpleNamespace(updates_per_epoch=4),

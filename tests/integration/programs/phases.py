@@ -20,7 +20,7 @@ for micro in (8, 32):
         {
             "model": {"image_size": 96, "width": 0.25},
             "data": {"train": {"kind": "synthetic", "samples": 64, "classes": 3}},
-            "batch": {"global": 32, "virtual": 8, "micro": micro},
+            "batch": {"global": 32, "virtual": 4, "micro": micro},
             "optimizer": {"name": "adam", "ema": 0.9},
         }
     )

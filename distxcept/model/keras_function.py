@@ -34,7 +34,7 @@ from distxcept.model.keras_checks import (
     last_operation,
     refused,
 )
-from distxcept.model.keras_description import canonical, is_known_model, keyed_layers
+from distxcept.model.keras_description import canonical, is_known_model, keyed_layers, own_names
 from distxcept.model.keras_layers import KeyedDropout, Norm, Pass, Rehearsal, running
 from distxcept.model.layout import Block, Parameter
 from distxcept.model.network import GIVEN, is_function
@@ -54,7 +54,8 @@ class KerasNetwork:
         self.classes: int = model.output_shape[-1]
         self._layers = dict(keyed_layers(model))
         self._keys = {id(layer): key for key, layer in self._layers.items()}
-        self.title = f"{model.name}, a Keras model of {len(self._layers)} layers"
+        (name,) = own_names([(model.name, type(model).__name__)]).values()
+        self.title = f"Keras model {name} of {len(self._layers)} layers"
         self._last = last_operation(model)
         self._twins: dict[int, Any] = {}
         with tf.device("CPU:0"):

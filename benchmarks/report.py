@@ -3,8 +3,8 @@
     python benchmarks/report.py [--openings 5] [--report FILE]
 
 The run is made up, in the format of real ones: 10,000 updates told one by one, two ranks with two cards each, the largest
-confusion matrix that is shown, 24 pictures of noise. Each opening is a Chromium of its own, without a cache. Times count
-from the start of the navigation; the limit is 1 second and 3 MB.
+confusion matrix that is shown, 24 pictures of noise. Each opening is a Chromium of its own, without a cache, which has had
+time to start. Times count from the start of the navigation; the limit is 1 second and 3 MB.
 """
 
 import argparse
@@ -19,6 +19,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "integration")]
 
 LIMIT_SECONDS = 1.0
 LIMIT_BYTES = 3_000_000
+STARTING_SECONDS = 2.0
+"""A browser that was just started is busy with itself; on two cores it takes half a second more for the page."""
 TIMES = """(async () => {
   const [navigation] = performance.getEntriesByType("navigation");
   // A frame after the next one holds all that was drawn; the question itself takes a moment, so this is an upper bound.
@@ -72,6 +74,7 @@ def opening(path: Path) -> dict[str, float]:
     from browser import Browser
 
     with Browser() as browser:
+        time.sleep(STARTING_SECONDS)
         browser.open(path)
         times = browser.run(TIMES)
         if browser.messages:

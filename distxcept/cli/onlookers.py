@@ -33,7 +33,7 @@ class Onlookers:
             f"distxcept · {config.run.name}",
             quiet=args.quiet or not chief,
             verbose=args.verbose,
-            next_commands=next_commands(run_folder, own_model=hasattr(args, "make_network")),
+            next_commands=next_commands(run_folder, own_model=args.make_network is not None),
         )
         self.state: State | None = None
         """Known once the training is built."""
@@ -57,7 +57,7 @@ class Onlookers:
                 self._report,
                 *profile,
                 self.terminal,
-                *getattr(args, "callbacks", ()),  # of the Python interface
+                *args.callbacks,
             ]
         )
         self._stack = ExitStack()

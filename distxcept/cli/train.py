@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Any
 from distxcept.cli.arguments import add_config_arguments, update_stretch
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from distxcept.cli.onlookers import Onlookers
     from distxcept.cluster import Placement
     from distxcept.config.schema import Config
+    from distxcept.engines import Engine
+    from distxcept.training.build import Training
     from distxcept.training.signals import StopSignals
 
 EXAMPLES = """\
@@ -46,7 +51,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         type=update_stretch,
         help="trace these updates on rank 0 for TensorBoard's profiler, such as updates=10-15",
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, callbacks=(), make_network=None)  # the last two are of the Python interface
 
 
 def run(args: argparse.Namespace) -> int:
@@ -77,11 +82,8 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
         from distxcept.cli.onlookers import Onlookers
         from distxcept.config.size import parse_size
         from distxcept.engines import create_engine
-        from distxcept.memory.limit import limit_process
-        from distxcept.memory.memory_plan import read_memory_plan
-        from distxcept.report.run_folder import add_to_log, make_run_folder, write_start_files
+        from distxcept.report.run_folder import add_to_log, make_run_folder
         from distxcept.report.run_telemetry import telemetry_of
-        from distxcept.training.build import build_training
         from distxcept.training.loop import Loop
 
         limit = None if config.memory.limit is None else parse_size(config.memory.limit)
@@ -93,26 +95,7 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
     if notice and engine.is_chief:
         onlookers.terminal.happened("notice", notice)
     with onlookers, Attendance(engine, folder, config, signals) as attendance:
-        with chatter_aside(args.verbose) as aside:
-            training = build_training(
-                config,
-                engine,
-                at_most=read_memory_plan(folder),
-                notice=lambda message: None if onlookers.terminal.console.quiet else aside.tell(message),
-                make_network=getattr(args, "make_network", None),  # of the Python interface
-            )
-            add_to_log(folder, engine.rank, aside.chatter)
-        if limit is not None and engine.devices()[0].startswith("CPU"):
-            limit_process(limit * len(engine.local_replicas))
-        if engine.is_chief:
-            write_start_files(
-                folder,
-                config,
-                training.plan,
-                engine.devices(),
-                remat=training.remat,
-                more=training.network.files,
-            )
+        training = _build(args, config, engine, folder, onlookers, limit)
         onlookers.state = training.update.state
         loop = Loop(
             training,
@@ -124,11 +107,48 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
             telemetry=telemetry_of(training, folder),
         )
         if args.memory_phases:
-            from distxcept.training.memory_phases import describe_phases, measure_phases
-
-            phases = measure_phases(training)
-            if engine.is_chief:
-                onlookers.observer.happened("memory_phases", describe_phases(phases), **phases)
+            _measure_phases(training, onlookers)
         attendance.health.before_exit = loop.saver.finish_soon
         loop.run()
     return attendance.exit_code
+
+
+def _build(
+    args: argparse.Namespace,
+    config: "Config",
+    engine: "Engine",
+    folder: "Path",
+    onlookers: "Onlookers",
+    limit_bytes: int | None,
+) -> "Training":
+    """The training, within its limit, described in the run folder."""
+    from distxcept.cli.startup import chatter_aside
+    from distxcept.memory.limit import limit_process
+    from distxcept.memory.memory_plan import read_memory_plan
+    from distxcept.report.run_folder import add_to_log, write_start_files
+    from distxcept.training.build import build_training
+
+    with chatter_aside(args.verbose) as aside:
+        training = build_training(
+            config,
+            engine,
+            at_most=read_memory_plan(folder),
+            notice=lambda message: None if onlookers.terminal.console.quiet else aside.tell(message),
+            make_network=args.make_network,
+        )
+        add_to_log(folder, engine.rank, aside.chatter)
+    devices = engine.devices()
+    if limit_bytes is not None and devices[0].startswith("CPU"):
+        limit_process(limit_bytes * len(engine.local_replicas))
+    if engine.is_chief:
+        more = training.network.files
+        write_start_files(folder, config, training.plan, devices, remat=training.remat, more=more)
+    return training
+
+
+def _measure_phases(training: "Training", onlookers: "Onlookers") -> None:
+    from distxcept.training.memory_phases import describe_phases, measure_phases
+
+    phases = measure_phases(training)
+    if training.engine.is_chief:
+        onlookers.observer.happened("memory_phases", describe_phases(phases), **phases)

@@ -7,7 +7,6 @@ weights, and a run that goes on from a snapshot has it again, bit for bit.
 import tensorflow as tf
 
 from distxcept.config.schema import Pruning
-from distxcept.model.layout import Parameter
 from distxcept.model.network import Described
 
 
@@ -27,10 +26,10 @@ def prune_to(config: Pruning | None, update: int) -> float:
     return sparsity_at(config, update) if due else 0.0
 
 
-def is_pruned(parameter: Parameter, model: Described) -> bool:
-    """Depthwise kernels are few and each counts; the first and the last layer are spared as is the custom."""
-    kernels = [p.name for p in model.parameters if p.kind == "kernel"]
-    return parameter.name in kernels[1:-1]
+def prunable(model: Described) -> set[str]:
+    """Names of kernels. Depthwise ones are few and each counts; the first and the last layer are spared as is the custom."""
+    kernels = [parameter.name for parameter in model.parameters if parameter.kind == "kernel"]
+    return set(kernels[1:-1])
 
 
 def prune(old: tf.Tensor, new: tf.Tensor, part: tf.Tensor) -> tf.Tensor:

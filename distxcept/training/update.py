@@ -7,7 +7,8 @@
         gradient = sums / real samples;  clip;  decay;  optimizer;  pruning;  moving average;  moving statistics
 
 Nothing is assigned before the last step, so an update that fails half way can be run again. A rank that runs out of
-memory on the way sends zeros and a flag in place of its sums, and all ranks discard the update.
+memory on the way sends zeros and a flag in place of its sums, and all ranks discard the update. One that does so in the
+last step has the sums that the others use, and tries that step again.
 """
 
 import time
@@ -29,7 +30,7 @@ from distxcept.training.objective import Objective
 from distxcept.training.optimizer import Optimizer
 from distxcept.training.ordered import empty_lanes, lane_sums, sum_lanes
 from distxcept.training.out_of_memory import LostForMemoryError, is_out_of_memory
-from distxcept.training.pruning import is_pruned, prune
+from distxcept.training.pruning import prunable, prune
 from distxcept.training.state import State
 
 SCALE_GROWTH_UPDATES = 2000
@@ -60,7 +61,7 @@ class Update:
         self.norms = trained_norms(model, config.model.freeze)
         self.optimizer = Optimizer(config.optimizer)
         prunes = config.optimizer.pruning is not None
-        self.pruned = {p.name for p in self.trained if prunes and is_pruned(p, model)}
+        self.pruned = {p.name for p in self.trained} & prunable(model) if prunes else set()
         self.state = State(
             engine,
             model,
@@ -147,7 +148,7 @@ class Update:
         if self._applied() != applied:
             raise LostForMemoryError("while the weights were changing") from error
 
-    def _finish_patiently(self, sums, common, applied: list[int]) -> tf.Tensor:
+    def _finish_patiently(self, sums, common, applied: list[int], *, again: bool = False) -> tf.Tensor:
         """Eager. The other ranks have these sums and use them: one without memory tries again, with nothing else in it."""
         try:
             return self._replica_finish([sums], common)
@@ -155,13 +156,10 @@ class Update:
             if not is_out_of_memory(error):
                 raise
             self._check_untouched(applied, error)
-            release_memory()
-            try:
-                return self._replica_finish([sums], common)
-            except Exception as again:
-                if not is_out_of_memory(again):
-                    raise
-                raise LostForMemoryError("while the weights were to change") from again
+            if again:
+                raise LostForMemoryError("while the weights were to change") from error
+        release_memory()
+        return self._finish_patiently(sums, common, applied, again=True)
 
     def _tell_failure(self, common, lanes: int | None) -> tf.Tensor:
         """Eager. Zeros and the flag where the other ranks wait for this one's sums."""
@@ -169,10 +167,14 @@ class Update:
             return tf.constant([0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0], tf.float64)
         return self._replica_failure([tf.constant(0.0, self.precision.variable)], common, lanes=lanes)
 
+    def _weights(self) -> dict[str, tf.Tensor]:
+        """Traced, replica context."""
+        return {name: tf.convert_to_tensor(variable) for name, variable in self.state.weights.items()}
+
     def _step(self, batch: Batch, common, *, steps, fused, remat, lanes, overlap) -> tf.Tensor:
         """Traced, replica context."""
         key, _, stop, _ = common
-        weights = {name: tf.convert_to_tensor(v) for name, v in self.state.weights.items()}
+        weights = self._weights()
         scale = tf.convert_to_tensor(self.state.loss_scale) * self.gradient_scale
         arguments = dict(key=key, scale=scale, fused=fused, remat=remat)
         if lanes is None:
@@ -189,7 +191,7 @@ class Update:
     def _failure(self, zero: tf.Tensor, common, *, lanes) -> tf.Tensor:
         """Traced, replica context. As `_step`, but with zeros."""
         stop = common[2]
-        weights = {name: tf.convert_to_tensor(v) for name, v in self.state.weights.items()}
+        weights = self._weights()
         zeros = self.accumulator.computed_zeros(weights, zero)
         sums = zeros if lanes is None else empty_lanes(zeros, lanes // self.engine.replicas)
         return self._sum(weights, sums, tf.concat([stop, [1.0]], axis=0), common)
@@ -209,13 +211,13 @@ class Update:
                 _, (flags,) = self.engine.sum([], [tf.identity(flags)])
             counters = tf.concat([counters, flags], axis=0)
         summed = (gradients, statistics, counters, ready)
-        return summed if self.engine.ranks > 1 else self._finish(summed, common)
+        return summed if self.engine.ranks > 1 else self._finish(summed, common, weights)
 
-    def _finish(self, summed, common) -> tf.Tensor:
-        """Traced, replica context. From the sums of all replicas to the new weights."""
+    def _finish(self, summed, common, weights: dict[str, tf.Tensor] | None = None) -> tf.Tensor:
+        """Traced, replica context. From the sums of all replicas to the new weights; `weights` if they were read before."""
         gradients, statistics, counters, ready = summed
         _, rate, _, prune_to = common
-        weights = {name: tf.convert_to_tensor(v) for name, v in self.state.weights.items()}
+        weights = weights or self._weights()
         scale = tf.convert_to_tensor(self.state.loss_scale) * self.gradient_scale
         count = tf.cast(counters[0], self.precision.variable)
         # The norm is finite if and only if every gradient is (and far from overflow).

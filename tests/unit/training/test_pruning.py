@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from distxcept.config.schema import Pruning
 from distxcept.model.layout import Layout
-from distxcept.training.pruning import is_pruned, prune, prune_to, sparsity_at
+from distxcept.training.pruning import prunable, prune, prune_to, sparsity_at
 
 CONFIG = Pruning(final_sparsity=0.8, begin_update=10, end_update=30, every_updates=5)
 
@@ -29,7 +29,7 @@ def test_only_some_updates_prune():
 
 def test_what_is_pruned():
     layout = Layout(classes=3, width=0.125)
-    pruned = {p.name for p in layout.parameters if is_pruned(p, layout)}
+    pruned = prunable(layout)
     assert "block14_sepconv2/pointwise_kernel" in pruned
     assert {"block1_conv2/kernel", "block2_residual/kernel"} <= pruned
     assert not pruned & {"block1_conv1/kernel", "predictions/kernel", "predictions/bias"}

@@ -1,0 +1,53 @@
+"""A rank that runs out of memory when it changes its weights: the other ranks have changed theirs."""
+
+import pytest
+import tensorflow as tf
+
+from distxcept.training.out_of_memory import LostForMemoryError
+from distxcept.training.update import Update
+
+NO_MEMORY = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+
+class Ending(Update):
+    """Only the end of an update: each try raises the next of `errors`, or gives what it was handed."""
+
+    def __init__(self, *errors: Exception, applied_after_failure: int = 7):
+        self.errors, self.tries, self.count = list(errors), 0, applied_after_failure
+
+    def _applied(self) -> list[int]:
+        return [self.count]
+
+    def _replica_finish(self, replicas, common):
+        self.tries += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return replicas[0]
+
+
+def finish(update: Update) -> str:
+    return update._finish_patiently("the sums", (), [7])
+
+
+def test_one_that_lacks_memory_once_tries_again_with_the_same_sums():
+    update = Ending(NO_MEMORY)
+    assert (finish(update), update.tries) == ("the sums", 2)
+
+
+def test_twice_is_the_end():
+    with pytest.raises(LostForMemoryError, match="while the weights were to change"):
+        finish(Ending(NO_MEMORY, NO_MEMORY))
+
+
+def test_not_after_something_was_changed():
+    update = Ending(NO_MEMORY, applied_after_failure=8)
+    with pytest.raises(LostForMemoryError, match="while the weights were changing"):
+        finish(update)
+    assert update.tries == 1
+
+
+def test_other_errors_are_not_tried_again():
+    update = Ending(ValueError("no gradient"))
+    with pytest.raises(ValueError, match="no gradient"):
+        finish(update)
+    assert update.tries == 1

@@ -55,3 +55,8 @@ def one_line(error: BaseException, *, named: bool = False) -> str:
     """Its message without line breaks, with its kind before it if `named`; the kind alone where there is no message."""
     text, kind = " ".join(str(error).split()), type(error).__name__
     return f"{kind}: {text}" if named and text else text or kind
+
+
+def first_line(error: BaseException) -> str:
+    """Of its message, where the rest is for developers; its kind where there is no message."""
+    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__

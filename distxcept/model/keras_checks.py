@@ -105,7 +105,3 @@ def last_operation(model: keras.Model) -> Any:
 
 def refused(key: str, layer: Any, reason: str, remedy: str) -> ConfigError:
     return ConfigError(f"model: layer {key} ({type(layer).__name__}) {reason}; {remedy}")
-
-
-def first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__

@@ -20,7 +20,7 @@ from typing import IO
 import h5py
 import numpy as np
 
-from distxcept.errors import ConfigError
+from distxcept.errors import ConfigError, first_line
 from distxcept.model.keras_names import (
     Stored,
     StoredLayer,
@@ -53,7 +53,7 @@ def keras_tensors(path: Path, model: Layout) -> Iterator[dict[str, Stored]]:
             raise ConfigError(f"model.weights: {path}: {error}") from error
         # h5py raises whatever the damaged structure leads to.
         except (OSError, RuntimeError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = first_line(error)
             raise ConfigError(
                 f"model.weights: {path} cannot be read as a Keras file ({reason}); save it again with Keras"
             ) from error

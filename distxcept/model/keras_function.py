@@ -24,13 +24,12 @@ import numpy as np
 import tensorflow as tf
 
 from distxcept.config.schema import Config
-from distxcept.errors import ConfigError
+from distxcept.errors import ConfigError, first_line
 from distxcept.model.batchnorm import Normalizer, normalize_by_moving
 from distxcept.model.keras_checks import (
     check_form,
     check_layer,
     check_sharing,
-    first_line,
     last_operation,
     refused,
 )

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from distxcept.errors import ConfigError
+from distxcept.errors import ConfigError, first_line
 from distxcept.model.keras_names import Stored, StoredLayer, match_by_name, tensors_of
 from distxcept.model.layout import HEAD, Layout
 
@@ -110,7 +110,7 @@ def _imagenet(model: Layout) -> dict[str, Stored]:
             )
     # Keras raises a bare Exception when a download fails.
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         raise ConfigError(
             f"model.weights is imagenet, but Keras could not get the file ({reason}); without a network, give a file "
             "instead, model.weights=PATH, with the .h5 file of Keras Applications' Xception, downloaded elsewhere"

@@ -1,6 +1,6 @@
 import pytest
 
-from distxcept.errors import ConfigError, one_line
+from distxcept.errors import ConfigError, first_line, one_line
 
 
 @pytest.mark.parametrize(
@@ -14,3 +14,11 @@ from distxcept.errors import ConfigError, one_line
 )
 def test_one_line(error, plain, named):
     assert (one_line(error), one_line(error, named=True)) == (plain, named)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [(ValueError("\n a\n  b"), "a"), (MemoryError(), "MemoryError"), (ValueError(" "), "ValueError")],
+)
+def test_first_line(error, line):
+    assert first_line(error) == line

@@ -198,11 +198,9 @@ def _saved_model(predictor: Predictor, order: Order, path: Path, calibration: So
     import tensorflow as tf
 
     from distxcept.export.saved_model import Served, write_saved_model
-    from distxcept.model.xception import Xception
 
     trained = predictor.trained
-    model = Xception.of(trained.config.model, len(trained.class_names))
-    served = Served(model, trained.weights(), trained.class_names, trained.config.model.image_size)
+    served = Served(trained.network, trained.weights(), trained.class_names, trained.config.model.image_size)
     write_saved_model(served, path, _card(trained, order), labels_text(trained))
 
     def load() -> Model:
@@ -225,15 +223,13 @@ def _saved_model(predictor: Predictor, order: Order, path: Path, calibration: So
 
 def _tflite(predictor: Predictor, order: Order, path: Path, calibration: Source | None) -> Load:
     from distxcept.export.tflite import TfliteModel, write_tflite
-    from distxcept.model.xception import Xception
 
     trained, representative = predictor.trained, None
     size = trained.config.model.image_size
     if order.quantized == "int8" and calibration is not None:
         max_pixels = trained.config.data.max_pixels
         representative = read_squares(calibration, CALIBRATION_IMAGES, size, max_pixels).images
-    model = Xception.of(trained.config.model, len(trained.class_names))
-    write_tflite(model, trained.weights(), size, path, order.quantized, representative)
+    write_tflite(trained.network, trained.weights(), size, path, order.quantized, representative)
     embed(path, {CARD: _card(trained, order), LABELS: labels_text(trained)})
     return lambda: TfliteModel(path).probabilities
 

@@ -15,13 +15,13 @@ import tensorflow as tf
 from distxcept.export.card import CARD, LABELS
 from distxcept.export.pixels_graph import squares_of
 from distxcept.model.batchnorm import normalize_by_moving
-from distxcept.model.xception import Xception
+from distxcept.model.network import Network
 
 
 class Served(tf.Module):
     def __init__(
         self,
-        model: Xception,
+        model: Network,
         weights: Mapping[str, np.ndarray],
         class_names: tuple[str, ...],
         image_size: int,

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from distxcept.data.sources.base import Pixels
 from distxcept.errors import ConfigError
 from distxcept.model.batchnorm import normalize_by_moving
-from distxcept.model.xception import Xception
+from distxcept.model.network import Network
 
 
 def write_tflite(
-    model: Xception,
+    model: Network,
     weights: Mapping[str, np.ndarray],
     image_size: int,
     path: Path,

@@ -11,6 +11,6 @@ def import_tensorflow() -> None:
     modules: dict[str, Any] = sys.modules
     modules["keras"] = None  # which an import takes as missing, and TensorFlow as no reason to stop
     try:
-        import tensorflow  # noqa: F401
+        import tensorflow  # noqa: F401 - to have it imported is all
     finally:
         del modules["keras"]

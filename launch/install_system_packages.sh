@@ -78,7 +78,7 @@ install() {
 if [ -n "$optional" ]; then
     say "installing $optional (log: $log)"
     install "$optional" || say "no package $optional: the tests that need it will be skipped"
-    [ -z "$missing" ] && exit 0
+    [ -z "$missing" ] && { rm -f "$log"; exit 0; }
 fi
 say "installing $missing (log: $log)"
 # shellcheck disable=SC2086  # the list is meant to be split

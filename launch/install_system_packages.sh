@@ -5,7 +5,7 @@ set -eu
 
 usage="usage: install_system_packages.sh build|test
   build   what building Horovod needs: C++ compiler, make, Open MPI
-  test    the same and what the tests start: MPICH, SLURM, munge; and Chromium where the system has it as a package"
+  test    the same and what the tests start: MPICH, SLURM, munge; and Chromium, zsh and fish where they are packages"
 
 has() { command -v "$1" >/dev/null 2>&1; }
 has_daemon() (
@@ -24,6 +24,7 @@ provides() {
         slurm-wlm) has_daemon slurmctld && has_daemon slurmd && has srun ;;
         munge) has_daemon munged ;;
         chromium) has chromium || has chromium-browser || has google-chrome ;;
+        zsh | fish) has "$1" ;;
     esac
 }
 
@@ -37,22 +38,24 @@ list_missing() {
 
 say() { echo "install_system_packages: $*" >&2; }
 
-# `optional` is installed on its own: not every system has a package of that name, and one that is unknown
+# Each of `optional` is installed on its own: not every system has a package of that name, and one that is unknown
 # would keep apt from installing the others.
 optional=
 case ${1:-} in
     build) wanted="g++ make openmpi-bin libopenmpi-dev" ;;
     test)
         wanted="g++ make openmpi-bin libopenmpi-dev mpich slurm-wlm munge"
-        optional=chromium
+        optional="chromium zsh fish"
         ;;
     *) echo "$usage" >&2; exit 2 ;;
 esac
 
 list_missing
+lacking=
 for package in $optional; do
-    provides "$package" && optional=
+    provides "$package" || lacking="$lacking $package"
 done
+optional=${lacking# }
 [ -z "$missing$optional" ] && exit 0
 if [ -z "$missing" ] && ! has apt-get; then exit 0; fi
 
@@ -75,11 +78,11 @@ install() {
     $as_root env DEBIAN_FRONTEND=noninteractive sh -c \
         'apt-get -qq update && apt-get -qq install --yes --no-install-recommends "$@"' sh "$@" >>"$log" 2>&1 </dev/null
 }
-if [ -n "$optional" ]; then
-    say "installing $optional (log: $log)"
-    install "$optional" || say "no package $optional: the tests that need it will be skipped"
-    [ -z "$missing" ] && { rm -f "$log"; exit 0; }
-fi
+for package in $optional; do
+    say "installing $package (log: $log)"
+    install "$package" || say "no package $package: the tests that need it will be skipped"
+done
+[ -z "$missing" ] && { rm -f "$log"; exit 0; }
 say "installing $missing (log: $log)"
 # shellcheck disable=SC2086  # the list is meant to be split
 if install $missing; then

@@ -70,9 +70,9 @@ def test_wrong_usage(machine) -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_chromium_is_asked_for_alone(machine, known) -> None:
+def test_optional_packages_are_asked_for_one_by_one(machine, known) -> None:
     """A system without a package of that name still gets the others."""
-    for program in ("c++", "make", "mpirun", "slurmctld", "slurmd", "srun", "munged"):
+    for program in ("fish", "c++", "make", "mpirun", "slurmctld", "slurmd", "srun", "munged"):
         machine.add(program, "exit 0")
     machine.add("mpicxx", MPI_WITH_HEADERS)
     machine.add("id", "echo 0")
@@ -89,4 +89,4 @@ def test_chromium_is_asked_for_alone(machine, known) -> None:
     installs = [
         line.split()[4:] for line in (machine.bin / "apt.txt").read_text().splitlines() if " install " in line
     ]
-    assert [line[-1] for line in installs] == ["chromium", "mpich"]
+    assert [line[-1] for line in installs] == ["chromium", "zsh", "mpich"]

@@ -1,5 +1,5 @@
 #!/bin/bash
-# All measurements of speed, one after the other: OUT/bench.json and OUT/bench.md. Takes some hours on a small machine.
+# All measurements of speed, one after the other: OUT/bench.json, bench.md and pictures. Takes some hours on a small machine.
 #
 #   benchmarks/everything.sh [OUT]               OUT is build/bench unless given
 #   QUICK=1 benchmarks/everything.sh             tiny sizes, to see that everything runs; the figures mean nothing
@@ -46,4 +46,5 @@ for part in sorted((out / "parts").glob("*.json")):
     found |= json.loads(part.read_text())
 (out / "bench.json").write_text(json.dumps(found, indent=1) + "\n")
 PYTHON
+"$python" "$here/plots.py" "$out/bench.json" "$out" >&2
 echo "$out/bench.md"

@@ -69,23 +69,33 @@ RUN_BY: dict[str, tuple[str, ...]] = {
     "unit/data/test_flowers.py::test_a_second_run_keeps_it_and_other_settings_are_refused": (
         r"python -m distxcept\.data\.flowers",
     ),
+    "integration/test_tensorboard.py::test_the_server_opens_what_was_written": (r"tensorboard --logdir",),
     "integration/test_horovod_build.py::test_the_whole_gpu_wheel_builds_links_and_loads": (
         r"launch/build_horovod\.sh --gpu",
     ),
+    "integration/test_set_up.py::test_quickstart_and_the_proof": (
+        r"make quickstart",
+        r"make same",
+        r"\. \.venv/bin/activate",
+    ),
+    "integration/test_set_up.py::test_every_measurement_runs": (r"QUICK=1 benchmarks/everything\.sh",),
+    "integration/test_set_up.py::test_extras_can_be_had": (r"pip install",),
 }
 
-# Of these, what no everyday test runs: one lets TensorFlow die of want of memory, one takes seven minutes.
+# Of these, what no everyday test runs: TensorFlow dies of want of memory, or something is built or installed for minutes.
 SOAK_ONLY = {
     "test_the_supervisor_recovers_where_tensorflow_dies",
     "test_the_whole_gpu_wheel_builds_links_and_loads",
+    "test_quickstart_and_the_proof",
+    "test_every_measurement_runs",
+    "test_extras_can_be_had",
 }
 
 # What no test runs, and why.
 NOT_RUN = {
     r"launch/build_horovod\.sh$": "`make test` itself runs it, before any test",
-    r"QUICK=1 benchmarks/everything\.sh": "takes a quarter of an hour; its programs are tested in unit/bench",
-    r"tensorboard --logdir": "a program of others; what it reads is checked by integration/test_tensorboard.py",
-    r"\. \.venv/bin/activate": "the shell's; a test runs in an environment already",
+    r"make test": "it runs this",
+    r"make bench": "hours; with QUICK=1 the same script runs",
 }
 
 EVERY = commands()
@@ -98,15 +108,9 @@ def row_of(command: Command) -> str | None:
     return next((pattern for pattern in PATTERNS if re.match(pattern, command.text)), None)
 
 
-def is_left(command: Command, program: str) -> bool:
-    """Nobody else runs it: it is this file's."""
-    return command.words[0] == program and row_of(command) is None
-
-
 def test_every_command_has_somebody_who_runs_it():
     assert len(EVERY) > 60
-    ours = ("distxcept", "make", "pip")
-    nobody = [f"{c.where}: {c.text}" for c in EVERY if row_of(c) is None and c.words[0] not in ours]
+    nobody = [f"{c.where}: {c.text}" for c in EVERY if row_of(c) is None and c.words[0] != "distxcept"]
     assert not nobody
 
 
@@ -124,19 +128,20 @@ def is_soak_only(name: str) -> bool:
     tree = ast.parse((REPOSITORY / "tests" / file).read_text())
     found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function]
     assert found, f"{name} does not exist"
-    return "pytest.mark.soak" in map(ast.unparse, found[0].decorator_list)
+    of_module = [
+        node.value for node in tree.body if isinstance(node, ast.Assign) and "pytestmark" in ast.unparse(node)
+    ]
+    marks = [ast.unparse(mark) for mark in (*found[0].decorator_list, *of_module)]
+    return any("pytest.mark.soak" in mark for mark in marks)
 
 
-@pytest.mark.parametrize("command", [c for c in EVERY if is_left(c, "make")], ids=lambda c: c.where)
+@pytest.mark.parametrize("command", [c for c in EVERY if c.words[0] == "make"], ids=lambda c: c.where)
 def test_make_knows_its_target(command):
-    """What quickstart consists of is run below; the others install, or take hours."""
     done = subprocess.run(["make", "-n", *command.words[1:]], cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    if command.words[1] == "quickstart":
-        assert "distxcept train configs/quickstart.yaml" in done.stdout
 
 
-@pytest.mark.parametrize("command", [c for c in EVERY if is_left(c, "pip")], ids=lambda c: c.where)
+@pytest.mark.parametrize("command", [c for c in EVERY if c.words[0] == "pip"], ids=lambda c: c.where)
 def test_pip_installs_what_there_is(command):
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
@@ -233,7 +238,7 @@ def cheap_commands() -> dict[str, list[Command]]:
     """Of each page those that nobody else runs."""
     pages: dict[str, list[Command]] = {}
     for command in EVERY:
-        if is_left(command, "distxcept"):
+        if command.words[0] == "distxcept" and row_of(command) is None:
             pages.setdefault(command.where.split(":")[0], []).append(command)
     return pages
 

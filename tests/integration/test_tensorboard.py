@@ -1,7 +1,13 @@
 """The event files, read by TensorBoard itself."""
 
+import json
+import re
 import struct
+import subprocess
+import sys
+import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -79,3 +85,25 @@ def test_hyperparameters(folder):
     assert start.hparams["run.name"].string_value == "é"
     assert start.group_name == "one"
     assert content["session_end_info"].session_end_info.status == 1  # success
+
+
+def scalar_tags(address: str) -> dict:
+    """Empty as long as it has not read the files."""
+    with urlopen(f"{address}data/plugin/scalars/tags", timeout=60) as answer:
+        return json.load(answer)
+
+
+def test_the_server_opens_what_was_written(folder):
+    """`tensorboard --logdir`, asked as its page asks."""
+    program = str(Path(sys.executable).with_name("tensorboard"))
+    command = [program, "--logdir", str(folder), "--port", "0", "--host", "127.0.0.1", "--load_fast=false"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            said = (re.search(r"http://127\.0\.0\.1:\d+/", line) for line in server.stderr or ())
+            address = next(found[0] for found in said if found)
+            deadline = time.monotonic() + 120
+            while not (tags := scalar_tags(address)) and time.monotonic() < deadline:
+                time.sleep(0.2)
+        finally:
+            server.terminate()
+    assert {"train", "validation"} <= set(tags) and "loss" in tags["train"]

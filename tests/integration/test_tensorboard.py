@@ -17,6 +17,8 @@ from distxcept.report.drawings import confusion_png
 from distxcept.report.writers import About
 from distxcept.report.writers.tensorboard import TensorBoardWriter
 
+LARGE = np.random.default_rng(0).normal(size=(1000, 300)).astype(np.float32)
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -31,7 +33,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for step in (5, 10):
         writer.scalars("train", step, {"loss": 1 / step})
     writer.scalars("validation", 10, {"loss": 0.25})
-    writer.histograms(10, {"block1/kernel": np.array([0.0, 1.0, 1.0, np.nan]), "empty": np.array([np.nan])})
+    writer.histograms(
+        10, {"block1/kernel": np.array([0.0, 1.0, 1.0, np.nan]), "empty": np.array([np.nan]), "large": LARGE}
+    )
     png = confusion_png({"classes": ["a", "b"], "confusion": [[0, 1, 3]]})
     assert png is not None
     writer.image("confusion matrix", 10, png, "rows")
@@ -63,10 +67,19 @@ def test_images_histograms_text(folder):
     value = event.histogram_value
     assert (value.min, value.max, value.num, value.sum, value.sum_squares) == (0, 1, 3, 2, 2)
     assert sum(value.bucket) == 3
-    assert found.Tags()["histograms"] == ["block1/kernel"]
+    assert found.Tags()["histograms"] == ["block1/kernel", "large"]
+
     (text,) = found.Tensors("plateau")
     assert text.tensor_proto.string_val[0].decode() == "learning rate × 0.1"
     assert found.SummaryMetadata("plateau").plugin_data.plugin_name == "text"
+
+
+def test_of_a_large_tensor_some_values_show_its_form(folder):
+    (event,) = read(folder / "validation").Histograms("large")
+    value = event.histogram_value
+    assert 2**15 < value.num <= 2**16
+    assert value.sum / value.num == pytest.approx(0, abs=0.02)
+    assert value.sum_squares / value.num == pytest.approx(1, abs=0.03)
 
 
 def test_hyperparameters(folder):

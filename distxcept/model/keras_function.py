@@ -50,7 +50,7 @@ class KerasNetwork:
         """Eager. ConfigError, naming the layer, where the model cannot be trained as the config promises."""
         check_form(model, image_size)
         self.source, self._precision = model, precision
-        self.classes: int = model.output_shape[-1]
+        self.classes: int = model.outputs[0].shape[-1]
         self._layers = dict(keyed_layers(model))
         self._keys = {id(layer): key for key, layer in self._layers.items()}
         (name,) = own_names([(model.name, type(model).__name__)]).values()
@@ -159,7 +159,7 @@ class KerasNetwork:
             lambda tensor: keras.Input(
                 batch_shape=tensor.shape, dtype=PRECISIONS[self._precision].compute.name
             ),
-            model.input,
+            model.inputs[0] if isinstance(model, keras.Sequential) else model.input,  # which one may not have yet
         )
         return keras.models.clone_model(model, input_tensors=inputs, clone_function=self._twin)
 

@@ -282,6 +282,29 @@ def test_inner_models_and_a_dropout_that_is_used_twice():
     assert not np.array_equal(one[0, 0, 0], two[0])
 
 
+@pytest.mark.parametrize(
+    "last", [layers.Dense(3), layers.Dense(3, activation="softmax")], ids=["logits", "softmax"]
+)
+def test_a_list_of_layers(last):
+    """keras.Sequential as the whole model, which Keras itself gives no `input` before it is called."""
+    listed = keras.Sequential(
+        [
+            keras.Input((SIZE, SIZE, 3)),
+            layers.Conv2D(4, 3, strides=16),
+            layers.BatchNormalization(),
+            layers.GlobalAveragePooling2D(),
+            layers.Dropout(0.2),
+            last,
+        ]
+    )
+    found = network(listed)
+    assert found.classes == 3 and trained_norms(found, None) == ["batch_normalization"]
+    logits = found(tf.constant(images()), tensors(found), normalize_by_moving, dtype=tf.float64).numpy()
+    answer = listed(images() / 127.5 - 1.0).numpy()
+    expected = tf.nn.softmax(logits).numpy() if last.activation is keras.activations.softmax else logits
+    assert np.max(np.abs(expected - answer)) < 1e-5
+
+
 def test_what_a_normalization_has_learned_is_part_of_the_model():
     def adapted(scale: float) -> keras.Model:
         layer = layers.Normalization()

@@ -6,8 +6,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
+import psutil
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
@@ -60,3 +63,25 @@ def run(command: list[str], timeout_seconds: float = 400) -> subprocess.Complete
 
 def python(program: str, *arguments: object) -> list[str]:
     return [sys.executable, str(PROGRAMS / program), *(str(argument) for argument in arguments)]
+
+
+def listened_to(command: list[str]) -> subprocess.Popen[str]:
+    """Started, with what it says in pipes."""
+    return subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def are_gone(pids: Iterable[int], seconds: float = 20) -> bool:
+    """Whether they are within that time, or zombies."""
+    deadline = time.monotonic() + seconds
+    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from launchers import PROGRAMS, REPOSITORY, skip_without
+from launchers import PROGRAMS, are_gone, listened_to, skip_without
 
 pytestmark = pytest.mark.mpi
 
@@ -22,14 +22,7 @@ def start(
 ) -> subprocess.Popen[str]:
     skip_without("mpirun")
     program = str(PROGRAMS / "launch_victims.py")
-    return subprocess.Popen(
-        [sys.executable, program, str(folder), str(restarts), ranks, via, *steps],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return listened_to([sys.executable, program, str(folder), str(restarts), ranks, via, *steps])
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -51,15 +44,6 @@ def wait_for_ranks(folder: Path) -> list[int]:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return pids(folder, 0)
-
-
-def are_gone(numbers: list[int]) -> bool:
-    deadline = time.monotonic() + 20
-    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in numbers):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def test_output_of_every_rank_has_its_place(tmp_path):

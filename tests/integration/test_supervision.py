@@ -10,21 +10,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from launchers import PROGRAMS, REPOSITORY
+from launchers import PROGRAMS, REPOSITORY, are_gone, listened_to
 
 PATIENCE_SECONDS = 60.0
 
 
 def start(folder: Path, *steps: str, restarts: int = 3, grace: float = 30) -> subprocess.Popen[str]:
     victim = [sys.executable, str(PROGRAMS / "victim.py"), str(folder), *steps]
-    return subprocess.Popen(
-        [sys.executable, str(PROGRAMS / "supervise.py"), str(folder), str(restarts), str(grace), *victim],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    supervise = [sys.executable, str(PROGRAMS / "supervise.py"), str(folder), str(restarts), str(grace)]
+    return listened_to([*supervise, *victim])
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -44,15 +38,6 @@ def wait_for_attempt(folder: Path) -> list[int]:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return attempts(folder)[0]["pids"]
-
-
-def are_gone(pids: list[int]) -> bool:
-    deadline = time.monotonic() + 10
-    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ SPEED_BAR, GROWTH_BAR = 0.98, 1.02
 def contestants(steps: list[int], keras: bool) -> dict[str, tuple[Contestant, int]]:
     found = {}
     for k in steps:
-        found[f"ours {k}"] = (replace(ready_made.ours(f"distxcept, k = {k}"), about="one update"), k)
+        found[f"ours {k}"] = (replace(ready_made.ours(), name=f"distxcept, k = {k}", about="one update"), k)
     for k in steps if keras else []:
         fit = ready_made.keras_fit("off", onednn=True, accumulate=True)
         found[f"fit {k}"] = (replace(fit, name=f"keras fit, k = {k}", about="gradient_accumulation_steps"), k)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from distxcept.config.optimizer import OptimizerSection
+from distxcept.config.schema import Precision
 from distxcept.memory.estimate import Estimate, Work, estimate
 from distxcept.memory.limit import forget_peak
 from distxcept.memory.limit import peak_bytes as measured_peak
@@ -53,7 +54,7 @@ class Case:
     micro_steps: int = 1
     virtual: int = 0
     """0: the micro batch is one virtual batch."""
-    precision: str = "float32"
+    precision: Precision = "float32"
     padded: bool = False
     """One sample has weight zero, so that batch norm cannot use the fused kernel."""
     lanes: int = 0

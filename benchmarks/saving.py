@@ -90,7 +90,9 @@ def main() -> None:
         bench = Bench(Path(folder), args.image_size, args.updates)
         for _ in range(2):
             bench.update()
-        with_save, without, copies = [], [], []
+        with_save: list[float] = []
+        without: list[float] = []
+        copies: list[float] = []
         for number in range(2 * args.pairs):
             saving = number % 4 in (0, 3)  # A B B A: a drift of the machine cancels
             seconds, copy = bench.window(saving=saving)

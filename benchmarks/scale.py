@@ -32,7 +32,7 @@ TOLERANCE = 0.15
 
 def contestant_of(ranks: int) -> Contestant:
     if ranks == 1:
-        return ready_made.ours("distxcept, 1 rank", about="one process, all cores")
+        return replace(ready_made.ours(), name="distxcept, 1 rank", about="one process, all cores")
     return ready_made.ours_in_ranks(ranks, "each")
 
 
@@ -109,7 +109,7 @@ def timeline_of(ranks: int, setting: Setting, seconds: float) -> dict[str, Any]:
         path = Path(folder) / "timeline.json"
         traced = contestant_of(ranks)
         traced = replace(traced, environ={**traced.environ, "HOROVOD_TIMELINE": str(path)})
-        (result,) = take_turns([traced], lambda one: setting, rounds=1, turn_seconds=seconds, notice=say)
+        (result,) = take_turns([traced], setting.of_everybody, rounds=1, turn_seconds=seconds, notice=say)
         if result.failure or not path.exists():
             return {"ranks": ranks, "failure": result.failure or "no timeline was written"}
         found = read_timeline(path)[-result.turns[0].steps :]
@@ -176,7 +176,7 @@ def main() -> int:
         contestants = [*map(contestant_of, ranks), ready_made.ours_mirrored(2, "each")]
         found[batch] = take_turns(
             contestants,
-            lambda one, setting=setting: setting,
+            setting.of_everybody,
             rounds=args.rounds,
             turn_seconds=args.seconds,
             notice=say,

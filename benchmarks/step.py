@@ -77,7 +77,7 @@ def chosen(args: argparse.Namespace) -> dict[str, Contestant]:
 
 
 def why_not(torch_python: str) -> dict[str, tuple[str, ...]]:
-    reasons = {}
+    reasons: dict[str, tuple[str, ...]] = {}
     if no_ranks := ready_made.why_no_ranks():
         reasons[no_ranks] = ("ours-ranks", "ours-ranks-split", "horovod-loop")
     has_torch = subprocess.run([torch_python, "-c", "import torch"], capture_output=True, check=False)
@@ -145,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         setting = Setting(size, batch, width=args.width)
         results = take_turns(
             list(contestants.values()),
-            lambda contestant, setting=setting: setting,
+            setting.of_everybody,
             rounds=args.rounds,
             turn_seconds=args.seconds,
             notice=say,

@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -38,7 +38,7 @@ class Clock(Callback):
     """Seconds by what they were spent on, since the first epoch ended."""
 
     def __init__(self) -> None:
-        self.spent: Counter[str] = Counter()
+        self.spent: defaultdict[str, float] = defaultdict(float)
         self.calls: Counter[str] = Counter()
         self.first = self.last = 0.0
         self._within = False
@@ -112,7 +112,7 @@ def main() -> int:
     if args.json:
         print(json.dumps({"seconds": seconds, "spent": clock.spent, "share": spent / seconds, "bar": BAR}))
         return 0
-    for label, value in clock.spent.most_common():
+    for label, value in sorted(clock.spent.items(), key=lambda one: -one[1]):
         print(f"{label:>28}  {value * 1e3:8.1f} ms in {clock.calls[label]} calls")
     print(
         f"{spent:.2f} s of {seconds:.1f} s: {spent / seconds:.2%} (bar {BAR:.0%}); {written / 1e6:.0f} MB written"

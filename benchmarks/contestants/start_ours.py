@@ -55,8 +55,8 @@ def main() -> None:
         engines.create_engine = timed("engine", engines.create_engine)
         build.open_sources = timed("data index", build.open_sources)
         build.choose_plan = timed("probe", build.choose_plan)
-        update.Update.__init__ = timed("model", update.Update.__init__)
-        update.Update.__call__ = counted(update.Update.__call__)
+        update.Update.__init__ = timed("model", update.Update.__init__)  # type: ignore[method-assign]
+        update.Update.__call__ = counted(update.Update.__call__)  # type: ignore[method-assign]
         distxcept(["train", file.name, *overrides, "-q"])
 
 

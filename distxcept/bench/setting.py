@@ -21,6 +21,10 @@ class Setting:
     def from_json(cls, text: str) -> "Setting":
         return cls(**json.loads(text))
 
+    def of_everybody(self, contestant: object) -> "Setting":
+        """For `take_turns`."""
+        return self
+
     def __str__(self) -> str:
         steps = f" × {self.micro_steps}" if self.micro_steps > 1 else ""
         width = f", width {self.width:g}" if self.width != 1.0 else ""

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     about = table.machine()
     results = take_turns(
         _contestants(args.ranks),
-        lambda contestant: setting,
+        setting.of_everybody,
         rounds=args.rounds,
         turn_seconds=args.seconds,
         notice=(lambda message: None) if args.quiet else say,

@@ -159,7 +159,9 @@ class KerasNetwork:
             lambda tensor: keras.Input(
                 batch_shape=tensor.shape, dtype=PRECISIONS[self._precision].compute.name
             ),
-            model.inputs[0] if isinstance(model, keras.Sequential) else model.input,  # which one may not have yet
+            model.inputs[0]
+            if isinstance(model, keras.Sequential)
+            else model.input,  # which one may not have yet
         )
         return keras.models.clone_model(model, input_tensors=inputs, clone_function=self._twin)
 

@@ -72,6 +72,17 @@ def test_names_are_unique():
     assert len(set(names)) == len(names)
 
 
+def test_who_accumulates_and_who_scales():
+    found = accumulate.contestants([1, 2], keras=True)
+    assert [one.name for one, _ in found.values()] == [
+        "distxcept, k = 1", "distxcept, k = 2", "keras fit, k = 1", "keras fit, k = 2", "naive loop"
+    ]  # fmt: skip
+    assert [scale.contestant_of(ranks).name for ranks in (1, 2)] == [
+        "distxcept, 1 rank",
+        "distxcept, 2 ranks",
+    ]
+
+
 def test_environments():
     """Ours completes the stock environment by itself; nobody inherits what the user has tried out in this shell."""
     own = {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_XLA_FLAGS": "x", "PATH": "p"}

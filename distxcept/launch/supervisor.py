@@ -155,7 +155,7 @@ class Supervisor:
         if limit is not None:
             plan = MemoryPlan(min(now.plan.micro, limit.micro), now.plan.remat or limit.remat)
             now = replace(now, plan=plan)
-        smaller = next_smaller(now, remat_allowed=self.policy.remat_allowed)
+        smaller = next_smaller(now, remat_allowed=self.policy.remat_allowed, halve=True)
         return None if smaller is None else (smaller, now.plan)
 
     def _prepare_restart(self, verdict: Verdict, ending: Ending) -> float:

@@ -5,8 +5,8 @@
                           "failed": [{"micro", "remat"}, …]}, the upper limit of what the training may take;
                           remove it to let the run start from scratch
 
-Smaller means: fewer virtual batches in a micro step, halved down to one; then rematerialisation. Neither changes the
-weights. Everything else would, and is for the user to decide.
+Smaller means: fewer virtual batches in a micro step, down to one; then rematerialisation. Neither changes the weights.
+Everything else would, and is for the user to decide.
 """
 
 import json
@@ -46,11 +46,14 @@ class InUse:
     """Samples of an update on the busiest replica: a larger micro batch than that needs no more memory."""
 
 
-def next_smaller(now: InUse, *, remat_allowed: bool) -> MemoryPlan | None:
-    micro = min(now.plan.micro, now.largest_share)
-    virtual_batches = max(1, micro // now.virtual)
-    if virtual_batches > 1:
-        return MemoryPlan(virtual_batches // 2 * now.virtual, now.plan.remat)
+def next_smaller(now: InUse, *, remat_allowed: bool, halve: bool = False) -> MemoryPlan | None:
+    """The largest plan with more micro steps than the one in use; `halve` where a try costs a new process."""
+    share = now.largest_share // now.virtual
+    micro = max(1, min(now.plan.micro // now.virtual, share))
+    if micro > 1:
+        steps = -(-share // (micro - 1))  # what the next smaller micro batch takes, evened out
+        smaller = micro // 2 if halve else -(-share // steps)
+        return MemoryPlan(smaller * now.virtual, now.plan.remat)
     if remat_allowed and not now.plan.remat:
         return MemoryPlan(now.virtual, True)
     return None

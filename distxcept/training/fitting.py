@@ -69,14 +69,14 @@ class Fitting:
 
     def _leave_smaller_plan(self, error: LostForMemoryError) -> None:
         """For the process that goes on with this run."""
-        smaller = self._smaller_plan()
+        smaller = self._smaller_plan(halve=True)
         if smaller is not None:
             with suppress(OSError):  # a full disk must not hide what happened
                 write_memory_plan(self._run_folder, smaller, self.memory_plan, str(error))
 
-    def _smaller_plan(self) -> MemoryPlan | None:
+    def _smaller_plan(self, *, halve: bool = False) -> MemoryPlan | None:
         now = InUse(self.memory_plan, self.plan.virtual_batch, self._most_samples())
-        return next_smaller(now, remat_allowed=self._training.config.memory.remat != "off")
+        return next_smaller(now, remat_allowed=self._training.config.memory.remat != "off", halve=halve)
 
     def _shrink(self, number: int) -> None:
         old, smaller = self.memory_plan, self._smaller_plan()

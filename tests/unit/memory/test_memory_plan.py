@@ -3,7 +3,11 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from distxcept.batching import plan_batches
+from distxcept.memory.candidates import micro_batches
 from distxcept.memory.memory_plan import (
     FILE,
     InUse,
@@ -14,9 +18,9 @@ from distxcept.memory.memory_plan import (
 )
 
 
-def plans_after(micro, *, virtual, share=10**6, remat_allowed=True):
+def plans_after(micro, *, virtual, share, remat_allowed=True, halve=False):
     now, found = MemoryPlan(micro, False), []
-    while plan := next_smaller(InUse(now, virtual, share), remat_allowed=remat_allowed):
+    while plan := next_smaller(InUse(now, virtual, share), remat_allowed=remat_allowed, halve=halve):
         found.append((plan.micro, plan.remat))
         now = plan
     return found
@@ -25,16 +29,29 @@ def plans_after(micro, *, virtual, share=10**6, remat_allowed=True):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (dict(micro=32, virtual=4), [(16, False), (8, False), (4, False), (4, True)]),
-        (dict(micro=28, virtual=4), [(12, False), (4, False), (4, True)]),
-        (dict(micro=4, virtual=4), [(4, True)]),
-        (dict(micro=4, virtual=4, remat_allowed=False), []),
+        # 8 virtual batches in 1, 2, 3, 4 and 8 micro steps
+        (
+            dict(micro=32, virtual=4, share=32),
+            [(16, False), (12, False), (8, False), (4, False), (4, True)],
+        ),
+        (dict(micro=28, virtual=4, share=32), [(16, False), (12, False), (8, False), (4, False), (4, True)]),
+        (dict(micro=4, virtual=4, share=32), [(4, True)]),
+        (dict(micro=4, virtual=4, share=32, remat_allowed=False), []),
         # micro 64, but the busiest replica has 16 samples an update: that is what it runs at once
         (dict(micro=64, virtual=8, share=16), [(8, False), (8, True)]),
+        (dict(micro=32, virtual=4, share=32, halve=True), [(16, False), (8, False), (4, False), (4, True)]),
+        (dict(micro=28, virtual=4, share=32, halve=True), [(12, False), (4, False), (4, True)]),
     ],
 )
 def test_order(arguments, expected):
     assert plans_after(**arguments) == expected
+
+
+@given(st.integers(1, 300), st.integers(1, 300))
+def test_each_is_a_candidate_of_the_plan_and_none_is_passed_over(share, micro):
+    plan = plan_batches(samples=share, global_batch=share, virtual_batch=1, micro_batch=min(micro, share))
+    expected = [m for m in micro_batches(plan) if m < min(micro, share)]
+    assert [m for m, remat in plans_after(micro, virtual=1, share=share) if not remat] == expected
 
 
 PLAN = {"global_batch": 24, "virtual_batch": 4, "micro_batch": 12, "replicas": 4, "shares": [1, 1, 1, 1]}

@@ -80,9 +80,10 @@ def why_not(torch_python: str) -> dict[str, tuple[str, ...]]:
     reasons: dict[str, tuple[str, ...]] = {}
     if no_ranks := ready_made.why_no_ranks():
         reasons[no_ranks] = ("ours-ranks", "ours-ranks-split", "horovod-loop")
-    has_torch = subprocess.run([torch_python, "-c", "import torch"], capture_output=True, check=False)
+    needed = "import torch, pydantic, yaml, psutil"
+    has_torch = subprocess.run([torch_python, "-c", needed], capture_output=True, check=False)
     if has_torch.returncode:
-        reasons["PyTorch is not installed (--torch-python names a Python that has it)"] = (
+        reasons[f"{torch_python} cannot {needed} (--torch-python names one that can)"] = (
             "torch-eager",
             "torch-compile",
             "torch-ranks",

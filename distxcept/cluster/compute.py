@@ -15,6 +15,8 @@ NAMES = (
     "XLA_FLAGS",
     "MALLOC_MMAP_THRESHOLD_",
     "MALLOC_TRIM_THRESHOLD_",
+    "HOROVOD_CYCLE_TIME",
+    "OMPI_MCA_mpi_yield_when_idle",
 )
 """All that env.json tells of, whoever has set them; none of them can hold a secret."""
 

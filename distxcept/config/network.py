@@ -15,7 +15,8 @@ class NetworkSection(Section):
         default=None, description="Horovod puts reductions together up to this size (its default: 64 MiB)"
     )
     cycle_time: Annotated[float, Field(gt=0, le=10_000)] | None = Field(
-        default=None, description="milliseconds between Horovod's looks at what is ready (its default: 1)"
+        default=None,
+        description="milliseconds between Horovod's looks at what is ready (null: 50 on CPUs, else its default of 1)",
     )
     hierarchical: bool | None = Field(
         default=None, description="reduce within each node first, then between the nodes (needs NCCL)"

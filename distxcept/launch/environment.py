@@ -15,6 +15,6 @@ def prepare_environment(config: Config, *, verbose: bool = False) -> None:
     chosen = {
         "TF_CPP_MIN_LOG_LEVEL": "0" if verbose else "2",
         **compute_environ(config, on_gpu=on_gpu),
-        **network_environ(config.engine),
+        **network_environ(config.engine, on_gpu=on_gpu),
     }
     os.environ.update(chosen | dict(os.environ))

@@ -12,7 +12,14 @@ USUAL = {
 
 
 def test_the_rest_is_left_to_them():
-    assert network_environ(EngineSection()) == USUAL
+    assert network_environ(EngineSection(), on_gpu=True) == USUAL
+
+
+def test_on_a_cpu_their_waiting_takes_time_from_the_training():
+    spared = {"HOROVOD_CYCLE_TIME": "50", "OMPI_MCA_mpi_yield_when_idle": "1"}
+    assert network_environ(EngineSection(), on_gpu=False) == USUAL | spared
+    wished = EngineSection.model_validate({"network": {"cycle_time": 2}})
+    assert network_environ(wished, on_gpu=False)["HOROVOD_CYCLE_TIME"] == "2"
 
 
 @pytest.mark.parametrize(
@@ -29,9 +36,11 @@ def test_the_rest_is_left_to_them():
     ],
 )
 def test_each_key_is_a_variable(network, variables):
-    assert network_environ(EngineSection.model_validate({"network": network})) == USUAL | variables
+    assert (
+        network_environ(EngineSection.model_validate({"network": network}), on_gpu=True) == USUAL | variables
+    )
 
 
 def test_a_reduction_waits_at_least_as_long_as_a_peer_may_be_silent():
-    environ = network_environ(EngineSection(peer_timeout=60.0, stall_timeout=10.0))
+    environ = network_environ(EngineSection(peer_timeout=60.0, stall_timeout=10.0), on_gpu=True)
     assert environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"] == "60"

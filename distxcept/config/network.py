@@ -16,7 +16,7 @@ class NetworkSection(Section):
     )
     cycle_time: Annotated[float, Field(gt=0, le=10_000)] | None = Field(
         default=None,
-        description="milliseconds between Horovod's looks at what is ready (null: 50 on CPUs, else its default of 1)",
+        description="milliseconds between Horovod's looks at what is ready (null: 5 on CPUs, else its default of 1)",
     )
     hierarchical: bool | None = Field(
         default=None, description="reduce within each node first, then between the nodes (needs NCCL)"

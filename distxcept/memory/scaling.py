@@ -109,6 +109,20 @@ def ready_parts(layout: Layout, image_size: int, buckets: int = BUCKETS) -> tupl
     A layer's time is taken to be in proportion to its multiplications. Late layers have most of the weights and early
     ones most of the pixels, so much can leave early.
     """
+    layers = products(layout, image_size)
+    weights = list(accumulate(weight for weight, _ in reversed(layers)))
+    work = list(accumulate(product for _, product in reversed(layers)))
+    return tuple(
+        next(
+            done for held, done in zip(weights, work, strict=True) if held >= weights[-1] * k / buckets - 1e-6
+        )
+        / work[-1]
+        for k in range(1, buckets + 1)
+    )
+
+
+def products(layout: Layout, image_size: int) -> list[tuple[float, float]]:
+    """Of each layer: its weights, and the multiplications of one image's forward pass."""
     layers: list[tuple[float, float]] = []
     side = image_size
     for block in layout.blocks:
@@ -119,13 +133,4 @@ def ready_parts(layout: Layout, image_size: int, buckets: int = BUCKETS) -> tupl
             kernels = sum(p.elements for p in convolution.parameters() if p.decays)
             layers.append((float(kernels), float(kernels * inner**2)))
         side = block.output_side(side)
-    layers.append((float(layout.features * layout.classes),) * 2)
-    weights = list(accumulate(weight for weight, _ in reversed(layers)))
-    work = list(accumulate(product for _, product in reversed(layers)))
-    return tuple(
-        next(
-            done for held, done in zip(weights, work, strict=True) if held >= weights[-1] * k / buckets - 1e-6
-        )
-        / work[-1]
-        for k in range(1, buckets + 1)
-    )
+    return [*layers, (float(layout.features * layout.classes),) * 2]

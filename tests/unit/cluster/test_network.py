@@ -16,7 +16,7 @@ def test_the_rest_is_left_to_them():
 
 
 def test_on_a_cpu_their_waiting_takes_time_from_the_training():
-    spared = {"HOROVOD_CYCLE_TIME": "50", "OMPI_MCA_mpi_yield_when_idle": "1"}
+    spared = {"HOROVOD_CYCLE_TIME": "5", "OMPI_MCA_mpi_yield_when_idle": "1"}
     assert network_environ(EngineSection(), on_gpu=False) == USUAL | spared
     wished = EngineSection.model_validate({"network": {"cycle_time": 2}})
     assert network_environ(wished, on_gpu=False)["HOROVOD_CYCLE_TIME"] == "2"

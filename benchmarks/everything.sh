@@ -29,11 +29,13 @@ if [ -n "${QUICK:-}" ]; then
     part 2-accumulate accumulate.py --image-size 71 --batch 2 --steps 1,2,4 "${small[@]}"
     part 3-scale scale.py --image-size 71 --batches 2,4 --ranks 1,2 "${small[@]}"
     part 4-startup startup.py --image-size 71 --batch 4 --width 0.125 --images 40 --starts 1
+    part 5-profile profile_update.py --image-size 71 --batch 4 --width 0.125
 else
     part 1-step step.py --torch-python "$torch_python"
     part 2-accumulate accumulate.py
     part 3-scale scale.py
     part 4-startup startup.py
+    part 5-profile profile_update.py
 fi
 
 cat "$out"/parts/*.md > "$out/bench.md"

@@ -173,7 +173,7 @@ def main() -> int:
     found: dict[int, list[Result]] = {}
     for batch in batches:
         setting = replace(base, batch=batch)
-        contestants = [*map(contestant_of, ranks), ready_made.ours_mirrored(2, "each")]
+        contestants = [*map(contestant_of, ranks), ready_made.ours_mirrored(2, "each", threads=1)]
         found[batch] = take_turns(
             contestants,
             setting.of_everybody,

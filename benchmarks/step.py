@@ -28,10 +28,11 @@ HERE = Path(__file__).parent / "contestants"
 RANKS = 2
 BARS = (  # name of the reference's peer, least ratio of ours to it, where it counts
     ("the best keras fit in its stock environment", ("fit-off", "fit-on", "fit-auto"), 1.3, None),
+    ("keras fit in the stock environment of other processors", ("fit-plain",), 1.3, None),
     ("the hand-written loop in our environment", ("loop-onednn",), 0.98, None),
     ("PyTorch's better mode", ("torch-eager", "torch-compile", "torch-ranks"), 1.0, 299),
 )
-OURS = ("ours", "ours-ranks", "ours-ranks-split")
+OURS = ("ours", "ours-mirrored", "ours-ranks", "ours-ranks-split")
 
 
 def all_contestants(torch_python: str) -> dict[str, Contestant]:
@@ -45,8 +46,10 @@ def all_contestants(torch_python: str) -> dict[str, Contestant]:
         "fit-on": ready_made.keras_fit("on"),
         "fit-auto": ready_made.keras_fit("auto"),
         "fit-onednn": ready_made.keras_fit("off", onednn=True),
+        "fit-plain": ready_made.keras_fit("off", onednn=False),
         "loop": ready_made.loop(),
         "loop-onednn": ready_made.loop(onednn=True),
+        "ours-mirrored": ready_made.ours_mirrored(RANKS, "each", threads=1),
         "ours-ranks": ready_made.ours_in_ranks(RANKS, "each"),
         "ours-ranks-split": ready_made.ours_in_ranks(RANKS, "split"),
         "horovod-loop": Contestant(

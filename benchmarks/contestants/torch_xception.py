@@ -2,8 +2,8 @@
 
     python torch_xception.py eager|compile [--processes N] SETTING
 
-The layers are those of Keras Applications; each start counts the weights. Runs in a Python that has PyTorch, pydantic, PyYAML
-and psutil; neither TensorFlow nor this package need be installed there.
+The layers are those of Keras Applications; each start counts the weights. Runs in a Python that has PyTorch, pydantic,
+PyYAML and psutil; neither TensorFlow nor this package need be installed there.
 """
 
 import argparse

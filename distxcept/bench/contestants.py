@@ -17,6 +17,8 @@ STOCK: dict[str, str | None] = {
 }
 """The environment as TensorFlow finds it where nobody has set anything."""
 WITH_ONEDNN: dict[str, str | None] = {**STOCK, ONEDNN: "1"}
+WITHOUT_ONEDNN: dict[str, str | None] = {**STOCK, ONEDNN: "0"}
+"""TensorFlow's own choice on processors without AVX512-VNNI; on others it is WITH_ONEDNN."""
 
 
 def module(name: str, *arguments: str) -> tuple[str, ...]:
@@ -51,28 +53,32 @@ def ours_in_ranks(ranks: int, share: str) -> Contestant:
     return Contestant(title, command, STOCK, f"Horovod over MPI, cores divided; {shared}")
 
 
-def ours_mirrored(devices: int, share: str) -> Contestant:
-    command = module("distxcept.bench.ours", "--devices", str(devices), "--share", share)
-    return Contestant(f"distxcept, mirrored {devices}", command, STOCK, "logical CPUs of one process")
-
-
-def keras_fit(jit: str, *, onednn: bool = False, accumulate: bool = False) -> Contestant:
-    options = ["--jit", jit, *(["--accumulate"] if accumulate else [])]
-    name = f"keras fit, jit_compile {'auto' if jit == 'auto' else jit == 'on'}{' with oneDNN' * onednn}"
-    environ = WITH_ONEDNN if onednn else STOCK
+def ours_mirrored(devices: int, share: str, *, threads: int) -> Contestant:
+    options = ["--devices", str(devices), "--share", share, f"engine.threads={threads}"]
+    about = f"logical CPUs of one process, {threads} thread{'s' * (threads > 1)} each"
     return Contestant(
-        name, module("distxcept.bench.peers", "fit", *options), environ, _environment_words(onednn)
+        f"distxcept, mirrored {devices}", module("distxcept.bench.ours", *options), STOCK, about
     )
 
 
-def loop(*, onednn: bool = False) -> Contestant:
-    name = f"hand-written tf.function loop{' with oneDNN' * onednn}"
-    environ = WITH_ONEDNN if onednn else STOCK
-    return Contestant(name, module("distxcept.bench.peers", "loop"), environ, _environment_words(onednn))
+def keras_fit(jit: str, *, onednn: bool | None = None, accumulate: bool = False) -> Contestant:
+    """`onednn` None: as TensorFlow chooses."""
+    options = ["--jit", jit, *(["--accumulate"] if accumulate else [])]
+    name = f"keras fit, jit_compile {'auto' if jit == 'auto' else jit == 'on'}"
+    return _peer(name, module("distxcept.bench.peers", "fit", *options), onednn)
 
 
-def _environment_words(onednn: bool) -> str:
-    return "the environment of distxcept train" if onednn else "stock environment"
+def loop(*, onednn: bool | None = None) -> Contestant:
+    return _peer("hand-written tf.function loop", module("distxcept.bench.peers", "loop"), onednn)
+
+
+def _peer(name: str, command: tuple[str, ...], onednn: bool | None) -> Contestant:
+    words, environ, about = {
+        None: ("", STOCK, "stock environment"),
+        True: (" with oneDNN", WITH_ONEDNN, "the environment of distxcept train"),
+        False: (" without oneDNN", WITHOUT_ONEDNN, "the stock one of processors without AVX512-VNNI"),
+    }[onednn]
+    return Contestant(f"{name}{words}", command, environ, about)
 
 
 def why_no_ranks() -> str | None:

@@ -14,6 +14,7 @@ examples:
   distxcept bench                                  a few minutes: 128 px, batch 16
   distxcept bench --image-size 299 --batch 8
   distxcept bench --ranks 2 --rounds 5 --json      also in 2 ranks by Horovod
+  distxcept bench --image-size 71 --width 0.25 --devices 2      on a CPU: would engine.devices=2 engine.threads=1 be faster?
 
 Contestants take turns of some seconds; what counts is the ratio within a round. Results of a busy machine mean little.
 """
@@ -36,6 +37,9 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         "--seconds", type=seconds_number, default=8.0, metavar="S", help="of a turn, about (8)"
     )
     parser.add_argument("--ranks", type=positive_number, metavar="N", help="also N ranks by Horovod")
+    parser.add_argument(
+        "--devices", type=positive_number, metavar="N", help="also N logical devices, the cores divided"
+    )
     parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
     parser.set_defaults(run=run)
 
@@ -51,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     setting = Setting(args.image_size, args.batch, width=args.width)
     about = table.machine()
     results = take_turns(
-        _contestants(args.ranks),
+        _contestants(args.ranks, args.devices),
         setting.of_everybody,
         rounds=args.rounds,
         turn_seconds=args.seconds,
@@ -65,7 +69,9 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any(result.failure for result in results) else 0
 
 
-def _contestants(ranks: int | None) -> "list[Contestant]":
+def _contestants(ranks: int | None, devices: int | None) -> "list[Contestant]":
+    import os
+
     from distxcept.bench import contestants
     from distxcept.errors import ConfigError
 
@@ -75,6 +81,9 @@ def _contestants(ranks: int | None) -> "list[Contestant]":
         contestants.keras_fit("off"),
         contestants.loop(),
     ]
+    if devices:
+        threads = max(1, len(os.sched_getaffinity(0)) // devices)
+        found.append(contestants.ours_mirrored(devices, "each", threads=threads))
     if ranks:
         problem = contestants.why_no_ranks()
         if problem:

@@ -143,7 +143,7 @@ def test_the_command(monkeypatch, capsys):
         Contestant(name, (sys.executable, STUB, seconds), {"PYTHONPATH": ROOT})
         for name, seconds in (("distxcept", "0.5"), ("keras fit", "1.0"))
     ]
-    monkeypatch.setattr(bench, "_contestants", lambda ranks: stubs)
+    monkeypatch.setattr(bench, "_contestants", lambda ranks, devices: stubs)
     assert main(["bench", "--rounds", "1", "--seconds", "1", "-q", "--json", "--batch", "4"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["images_per_second"]["median"] for one in found["contestants"]] == [8.0, 4.0]
@@ -152,6 +152,15 @@ def test_the_command(monkeypatch, capsys):
     captured = capsys.readouterr()
     assert "### 128 px, batch 16" in captured.out and "| keras fit |" in captured.out
     assert "round 1 of 1" in captured.err
+
+
+def test_logical_devices_divide_the_cores(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(6)))
+    for devices, threads in ((2, 3), (4, 1), (8, 1)):
+        last = bench._contestants(None, devices)[-1]
+        assert last.name == f"distxcept, mirrored {devices}"
+        assert f"engine.threads={threads}" in last.command
+    assert not any("mirrored" in one.name for one in bench._contestants(None, None))
 
 
 def test_the_command_says_why_not(monkeypatch, capsys):

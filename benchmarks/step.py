@@ -50,6 +50,7 @@ def all_contestants(torch_python: str) -> dict[str, Contestant]:
         "loop": ready_made.loop(),
         "loop-onednn": ready_made.loop(onednn=True),
         "ours-mirrored": ready_made.ours_mirrored(RANKS, "each", threads=1),
+        "ours-bare": ready_made.ours_bare(RANKS),
         "ours-ranks": ready_made.ours_in_ranks(RANKS, "each"),
         "ours-ranks-split": ready_made.ours_in_ranks(RANKS, "split"),
         "horovod-loop": Contestant(
@@ -82,7 +83,7 @@ def chosen(args: argparse.Namespace) -> dict[str, Contestant]:
 def why_not(torch_python: str) -> dict[str, tuple[str, ...]]:
     reasons: dict[str, tuple[str, ...]] = {}
     if no_ranks := ready_made.why_no_ranks():
-        reasons[no_ranks] = ("ours-ranks", "ours-ranks-split", "horovod-loop")
+        reasons[no_ranks] = ("ours-bare", "ours-ranks", "ours-ranks-split", "horovod-loop")
     needed = "import torch, pydantic, yaml, psutil"
     has_torch = subprocess.run([torch_python, "-c", needed], capture_output=True, check=False)
     if has_torch.returncode:
@@ -119,7 +120,9 @@ def verdicts(results: dict[str, Result], image_size: int) -> list[str]:
         lines.append(f"{ratio:.2f} × {name} (bar {bar:g}: {reached})")
     if "ours-ranks" in results and results["ours-ranks"].ratios:
         ratio = results["ours-ranks"].ratio.median
-        lines.append(f"{RANKS} ranks: {ratio:.2f} × one process (bar 1.1 at 299 px)")
+        bare = results.get("ours-bare")
+        limit = f"; {bare.ratio.median:.2f} if nothing is exchanged" if bare and bare.ratios else ""
+        lines.append(f"{RANKS} ranks: {ratio:.2f} × one process (bar 1.1 at 299 px{limit})")
     return lines
 
 

@@ -53,6 +53,13 @@ def ours_in_ranks(ranks: int, share: str) -> Contestant:
     return Contestant(title, command, STOCK, f"Horovod over MPI, cores divided; {shared}")
 
 
+def ours_bare(ranks: int) -> Contestant:
+    command = in_ranks(ranks, module("distxcept.bench.ours", "--bare"))
+    return Contestant(
+        f"distxcept, {ranks} times", command, STOCK, "cores divided, nothing exchanged: the limit of ranks"
+    )
+
+
 def ours_mirrored(devices: int, share: str, *, threads: int) -> Contestant:
     options = ["--devices", str(devices), "--share", share, f"engine.threads={threads}"]
     about = f"logical CPUs of one process, {threads} thread{'s' * (threads > 1)} each"

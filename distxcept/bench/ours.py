@@ -1,9 +1,10 @@
 """The contestant that is this package: updates as `distxcept train` runs them, on one batch that is read before.
 
-    python -m distxcept.bench.ours [KEY=VALUE …] [--stock] [--share split|each] SETTING
+    python -m distxcept.bench.ours [KEY=VALUE …] [--stock] [--share split|each] [--bare] SETTING
 
-Under mpirun with several ranks. `--share each` gives every replica the setting's batch, `split` divides it. `--stock`
-leaves the environment as it is, where the training would complete it.
+Under mpirun with several ranks. `--share each` gives every replica the setting's batch, `split` divides it. `--bare`: each
+rank trains for itself and nothing is reduced, to see what the cores give. `--stock` leaves the environment as it is, where
+the training would complete it.
 """
 
 import argparse
@@ -54,7 +55,7 @@ def config_of(setting: Setting, replicas: int, share: str, overrides: list[str])
 def build(args: argparse.Namespace, folder: Path) -> Step:
     setting = Setting.from_json(args.setting)
     placement = detect(os.environ)
-    replicas = args.devices if placement.size == 1 else placement.size
+    replicas = args.devices if placement.size == 1 or args.bare else placement.size
     config = config_of(setting, replicas, args.share, [*args.overrides, f"engine.devices={args.devices}"])
     if not args.stock:
         from distxcept.cluster.tensorflow_import import import_tensorflow
@@ -64,6 +65,7 @@ def build(args: argparse.Namespace, folder: Path) -> Step:
         import_tensorflow()
 
     from distxcept.engines import create_engine
+    from distxcept.engines.single import SingleEngine
     from distxcept.report.run_folder import RunFiles
     from distxcept.training.build import build_training
     from distxcept.training.events import Observers
@@ -71,7 +73,8 @@ def build(args: argparse.Namespace, folder: Path) -> Step:
     from distxcept.training.peak import Peak
 
     engine = create_engine(config.engine, placement)
-    training = build_training(config, engine)
+    device = engine.devices()[0]
+    training = build_training(config, SingleEngine(device) if args.bare else engine)
     loop = Loop(training, folder, Observers([RunFiles(folder)] if engine.is_chief else []))
     with loop.read() as batches:
         batch = next(batches)
@@ -88,10 +91,9 @@ def build(args: argparse.Namespace, folder: Path) -> Step:
         worked.clear()
         return {"work_seconds": taken}
 
-    device = engine.devices()[0]
     return Step(
         run,
-        images=training.plan.global_batch,
+        images=training.plan.global_batch * (engine.ranks if args.bare else 1),
         group=engine,
         memory=Peak(device) if device.startswith("GPU") else ProcessMemory(),
         facts=facts,
@@ -117,6 +119,7 @@ def main() -> None:
     parser.add_argument("setting")
     parser.add_argument("--stock", action="store_true")
     parser.add_argument("--share", choices=("split", "each"), default="each")
+    parser.add_argument("--bare", action="store_true")
     parser.add_argument("--devices", type=int, default=1, help="of one process: logical CPUs, or GPUs")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -90,6 +90,8 @@ def test_environments():
     own = {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_XLA_FLAGS": "x", "PATH": "p"}
     assert contestants.ours().environment(own) == {"PATH": "p", "TF_CPP_MIN_LOG_LEVEL": "2"}
     assert contestants.loop(onednn=True).environment(own)["TF_ENABLE_ONEDNN_OPTS"] == "1"
+    assert contestants.keras_fit("off", onednn=False).environment(own)["TF_ENABLE_ONEDNN_OPTS"] == "0"
+    assert "TF_ENABLE_ONEDNN_OPTS" not in contestants.keras_fit("off").environment(own)
 
 
 def test_bars_of_a_step():
@@ -108,6 +110,8 @@ def test_bars_of_a_step():
         "2 ranks: 1.20 × one process (bar 1.1 at 299 px)",
     ]
     assert not [line for line in step.verdicts(found, 128) if "PyTorch" in line]
+    limited = step.verdicts(found | {"ours-bare": result(1.25)}, 299)
+    assert limited[-1] == "2 ranks: 1.20 × one process (bar 1.1 at 299 px; 1.25 if nothing is exchanged)"
 
 
 def test_bars_of_accumulation():

@@ -100,7 +100,7 @@ def show(found: dict[str, Any], setting: Setting, most: int) -> None:
     )
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

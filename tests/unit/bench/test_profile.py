@@ -27,7 +27,7 @@ def test_operations_are_summed_by_kind_and_nothing_else_counts(tmp_path):
 
 
 def test_arithmetic_of_an_update():
-    """Xception has 8.4 billion multiplications at 299 px (arXiv:1707.07012, table 2)."""
+    """Xception has 8.4 billion multiplications at 299 px (arXiv:1707.07012)."""
     one = training_flops(Setting(299, 1))
     assert one == pytest.approx(3 * 2 * 8.4e9, rel=0.01)
     assert training_flops(Setting(299, 8)) == 8 * one

@@ -4,7 +4,8 @@
     python benchmarks/accumulate.py --steps 1,8,32 --image-size 299 --batch 2
 
 For each k: ours (one update of k micro steps), `keras.Model.fit` with `gradient_accumulation_steps=k`, and the naive loop
-that changes the weights after every micro batch. Ratios are to ours with k = 1, in the same round.
+that changes the weights after every micro batch. Ratios are to ours with k = 1, in the same round. Memory is measured on
+its own, with glibc's thresholds fixed: by default they move while a program runs, and the same step peaks here or there.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from distxcept.bench import contestants as ready_made
 from distxcept.bench import table
+from distxcept.bench.contestants import STEADY_MALLOC
 from distxcept.bench.setting import Setting
 from distxcept.bench.turns import Contestant, Result, say, take_turns
 
@@ -36,7 +38,11 @@ def contestants(steps: list[int], keras: bool) -> dict[str, tuple[Contestant, in
     return found
 
 
-def verdicts(results: dict[str, Result], steps: list[int]) -> list[str]:
+def for_memory(contestant: Contestant) -> Contestant:
+    return replace(contestant, environ={**contestant.environ, **STEADY_MALLOC})
+
+
+def verdicts(results: dict[str, Result], memory: dict[str, Result], steps: list[int]) -> list[str]:
     lines = []
     eight = results.get("ours 8")
     if eight and eight.ratios:
@@ -44,9 +50,9 @@ def verdicts(results: dict[str, Result], steps: list[int]) -> list[str]:
         lines.append(
             f"k = 8: {ratio:.3f} × the speed of k = 1 (bar {SPEED_BAR}: {_word(ratio >= SPEED_BAR)})"
         )
-    several = [k for k in steps if k > 1 and results[f"ours {k}"].turns]
+    several = [k for k in steps if k > 1 and memory[f"ours {k}"].turns]
     if len(several) > 1:
-        first, last = (results[f"ours {k}"].peak_bytes for k in (several[0], several[-1]))
+        first, last = (memory[f"ours {k}"].peak_bytes for k in (several[0], several[-1]))
         lines.append(
             f"memory from k = {several[0]} to {several[-1]}: {last / first:.3f} × (bar {GROWTH_BAR}: "
             f"{_word(last / first <= GROWTH_BAR)})"
@@ -78,18 +84,27 @@ def main() -> int:
     number_of = {contestant.name: k for contestant, k in chosen.values()}
     base = Setting(args.image_size, args.batch, width=args.width)
     about = table.machine()
-    results = take_turns(
-        [contestant for contestant, _ in chosen.values()],
-        lambda contestant: replace(base, micro_steps=number_of[contestant.name]),
-        rounds=args.rounds,
-        turn_seconds=args.seconds,
-        notice=say,
-    )
-    said = verdicts(dict(zip(chosen, results, strict=True)), steps)
+
+    def raced(contestants: list[Contestant], rounds: int) -> list[Result]:
+        return take_turns(
+            contestants,
+            lambda contestant: replace(base, micro_steps=number_of[contestant.name]),
+            rounds=rounds,
+            turn_seconds=args.seconds,
+            notice=say,
+        )
+
+    results = raced([contestant for contestant, _ in chosen.values()], args.rounds)
+    say("memory, with glibc's thresholds fixed")
+    memory = raced([for_memory(contestant) for contestant, _ in chosen.values()], 1)
+    said = verdicts(dict(zip(chosen, results, strict=True)), dict(zip(chosen, memory, strict=True)), steps)
     print(table.markdown(results, f"Gradient accumulation, {base}, k micro steps"))
+    print(table.markdown(memory, "The same with glibc's thresholds fixed: for its memory, not its speed"))
     print("\n" + "\n".join(f"- {line}" for line in said) + f"\n\n{table.describe(about)}")
     if args.json:
-        found = {"machine": about, "accumulate": {**table.as_json(results, base), "verdicts": said}}
+        of_memory = table.as_json(memory, base)["contestants"]
+        measured = {**table.as_json(results, base), "memory": of_memory, "verdicts": said}
+        found = {"machine": about, "accumulate": measured}
         Path(args.json).write_text(json.dumps(found, indent=1) + "\n")
     return 0
 

@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from distxcept.bench.contestants import STEADY_MALLOC
 from distxcept.config.optimizer import OptimizerSection
 from distxcept.config.schema import Precision
 from distxcept.memory.estimate import Estimate, Work, estimate
@@ -34,8 +35,7 @@ THREADS = 2
 TOLERANCE = 0.15
 
 ENVIRON = {
-    "MALLOC_MMAP_THRESHOLD_": "65536",
-    "MALLOC_TRIM_THRESHOLD_": "65536",
+    **STEADY_MALLOC,
     "TF_ENABLE_ONEDNN_OPTS": "0",
     "TF_NUM_INTRAOP_THREADS": str(THREADS),
     "TF_NUM_INTEROP_THREADS": str(THREADS),

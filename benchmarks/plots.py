@@ -40,14 +40,13 @@ def accumulate(found: dict[str, Any]) -> Figure:
     """Speed and peak memory against the number of micro steps."""
     figure, (speed, memory) = pyplot.subplots(1, 2, figsize=(11, 4))
     for prefix, color in (("distxcept", OURS), ("keras fit", OTHERS)):
-        rows = [
-            r for r in found["contestants"] if r["name"].startswith(f"{prefix}, k =") and "peak_bytes" in r
-        ]
-        steps = [int(r["name"].split("=")[1]) for r in rows]
-        speed.plot(
-            steps, [r["images_per_second"]["median"] for r in rows], marker="o", color=color, label=prefix
-        )
-        memory.plot(steps, [r["peak_bytes"] / 2**30 for r in rows], marker="o", color=color, label=prefix)
+        for place, rows, value in (
+            (speed, found["contestants"], lambda row: row["images_per_second"]["median"]),
+            (memory, found["memory"], lambda row: row["peak_bytes"] / 2**30),
+        ):
+            own = [r for r in rows if r["name"].startswith(f"{prefix}, k =") and "peak_bytes" in r]
+            steps = [int(r["name"].split("=")[1]) for r in own]
+            place.plot(steps, [value(r) for r in own], marker="o", color=color, label=prefix)
     for place, title in ((speed, "images/s"), (memory, "peak memory, GiB")):
         place.set_xscale("log", base=2)
         place.set_ylim(bottom=0)

@@ -32,7 +32,7 @@ BARS = (  # name of the reference's peer, least ratio of ours to it, where it co
     ("the hand-written loop in our environment", ("loop-onednn",), 0.98, None),
     ("PyTorch's better mode", ("torch-eager", "torch-compile", "torch-ranks"), 1.0, 299),
 )
-OURS = ("ours", "ours-mirrored", "ours-ranks", "ours-ranks-split")
+OURS = ("ours", "ours-two", "ours-ranks", "ours-ranks-split")
 
 
 def all_contestants(torch_python: str) -> dict[str, Contestant]:
@@ -49,7 +49,7 @@ def all_contestants(torch_python: str) -> dict[str, Contestant]:
         "fit-plain": ready_made.keras_fit("off", onednn=False),
         "loop": ready_made.loop(),
         "loop-onednn": ready_made.loop(onednn=True),
-        "ours-mirrored": ready_made.ours_mirrored(RANKS, "each", threads=1),
+        "ours-two": ready_made.ours_side_by_side(RANKS),
         "ours-bare": ready_made.ours_bare(RANKS),
         "ours-ranks": ready_made.ours_in_ranks(RANKS, "each"),
         "ours-ranks-split": ready_made.ours_in_ranks(RANKS, "split"),

@@ -4,6 +4,7 @@
     virtual batch j    positions [u·G + j·v, u·G + (j+1)·v)      the last one may be padded with weight zero
     replica k          a contiguous block of the update's virtual batches
     micro step         up to micro/virtual virtual batches of the replica's block, run at once
+    part               what of a micro step is one batch: all of it, or on a CPU what one core computes
 
 Nothing here knows about rank, process or device beyond the number of replicas and their shares.
 """
@@ -13,6 +14,11 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from distxcept.errors import ConfigError
+
+PART_SAMPLES = 8
+"""Samples that a part should have: on fewer a core is slower, more only take memory."""
+IDLE_CORES = 1.05
+"""The last parts of an update may leave cores idle for so much of it that one thread for each core still pays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +34,8 @@ class BatchPlan:
     keep_remainder: bool = True
     lanes: int | None = None
     """Number of fixed summation lanes of the ordered reduction; None for the fast one."""
+    cores: int = 1
+    """Cores of the CPU that the virtual batches of a micro step are spread over."""
 
     @property
     def virtual_per_update(self) -> int:
@@ -94,6 +102,29 @@ class BatchPlan:
         return [self.virtual_per_micro] * full + ([rest] if rest else [])
 
     @property
+    def virtual_per_part(self) -> int:
+        if self.cores == 1:
+            return self.virtual_per_micro
+        return max(1, min(-(-PART_SAMPLES // self.virtual_batch), self.virtual_per_micro // self.cores))
+
+    @property
+    def side_by_side(self) -> int:
+        """Parts that run at once."""
+        return min(self.cores, self.virtual_per_micro // self.virtual_per_part)
+
+    def parts(self, virtual_batches: int) -> list[int]:
+        """Sizes, in virtual batches, of the parts of a block of `virtual_batches`."""
+        full, rest = divmod(virtual_batches, self.virtual_per_part)
+        return [self.virtual_per_part] * full + ([rest] if rest else [])
+
+    @property
+    def core_each(self) -> bool:
+        """Whether the parts of a full update keep all cores busy, one each."""
+        parts = len(self.parts(self.virtual_per_update))
+        rounds = -(-parts // self.side_by_side)
+        return self.side_by_side == self.cores > 1 and rounds * self.cores <= IDLE_CORES * parts
+
+    @property
     def max_micro_steps(self) -> int:
         """Micro steps of the busiest replica in a full update."""
         return max(len(self.micro_steps(len(block))) for block in self.blocks(self.virtual_per_update))
@@ -109,6 +140,7 @@ class BatchPlan:
             shares=self.shares,
             keep_remainder=self.keep_remainder,
             lanes=self.lanes,
+            cores=self.cores,
         )
 
     def equation(self) -> str:
@@ -118,7 +150,8 @@ class BatchPlan:
         each = " or ".join(str(size) for size in sizes)
         return (
             f"global {self.global_batch} = {self.replicas} replica{'s' * (self.replicas > 1)} × {each} samples, "
-            f"in {self.max_micro_steps} micro step{'s' * (self.max_micro_steps > 1)} of up to {self.micro_batch}; "
+            f"in {self.max_micro_steps} micro step{'s' * (self.max_micro_steps > 1)} of up to {self.micro_batch}"
+            f"{f', {self.side_by_side} parts side by side' * (self.side_by_side > 1)}; "
             f"batch norm over {self.virtual_batch}"
         )
 
@@ -140,6 +173,7 @@ def plan_batches(
     shares: Sequence[int] | None = None,
     keep_remainder: bool = True,
     lanes: int | None = None,
+    cores: int = 1,
 ) -> BatchPlan:
     """Checks the numbers and returns the plan; an error prints the equation that fails and what would work."""
     sizes = {"batch.global": global_batch, "batch.virtual": virtual_batch, "batch.micro": micro_batch}
@@ -181,6 +215,7 @@ def plan_batches(
         shares=shares,
         keep_remainder=keep_remainder,
         lanes=lanes,
+        cores=cores,
     )
 
 

@@ -20,6 +20,9 @@ WITH_ONEDNN: dict[str, str | None] = {**STOCK, ONEDNN: "1"}
 WITHOUT_ONEDNN: dict[str, str | None] = {**STOCK, ONEDNN: "0"}
 """TensorFlow's own choice on processors without AVX512-VNNI; on others it is WITH_ONEDNN."""
 
+STEADY_MALLOC = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+"""For who measures memory: by default glibc moves these, and the same step peaks differently from start to start."""
+
 
 def module(name: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", name, *arguments)
@@ -57,6 +60,16 @@ def ours_bare(ranks: int) -> Contestant:
     command = in_ranks(ranks, module("distxcept.bench.ours", "--bare"))
     return Contestant(
         f"distxcept, {ranks} times", command, STOCK, "cores divided, nothing exchanged: the limit of ranks"
+    )
+
+
+def ours_side_by_side(batches: int) -> Contestant:
+    command = module("distxcept.bench.ours", "--side-by-side", str(batches))
+    return Contestant(
+        f"distxcept, {batches} side by side",
+        command,
+        STOCK,
+        f"one process; an update has {batches} virtual batches, a core each",
     )
 
 

@@ -1,10 +1,10 @@
 """The contestant that is this package: updates as `distxcept train` runs them, on one batch that is read before.
 
-    python -m distxcept.bench.ours [KEY=VALUE …] [--stock] [--share split|each] [--bare] SETTING
+    python -m distxcept.bench.ours [KEY=VALUE …] [--stock] [--share split|each] [--side-by-side N] [--bare] SETTING
 
-Under mpirun with several ranks. `--share each` gives every replica the setting's batch, `split` divides it. `--bare`: each
-rank trains for itself and nothing is reduced, to see what the cores give. `--stock` leaves the environment as it is, where
-the training would complete it.
+Under mpirun with several ranks. `--share each` gives every replica the setting's batch, `split` divides it. With
+`--side-by-side N` a micro step has N such batches, for as many cores. `--bare`: each rank trains for itself and nothing is
+reduced, to see what the cores give. `--stock` leaves the environment as it is, where the training would complete it.
 """
 
 import argparse
@@ -26,9 +26,10 @@ LONG = 1_000_000
 REDUCTIONS = 3
 
 
-def config_of(setting: Setting, replicas: int, share: str, overrides: list[str]) -> Config:
+def config_of(setting: Setting, replicas: int, share: str, side_by_side: int, overrides: list[str]) -> Config:
     virtual = setting.batch if share == "each" else max(1, setting.batch // replicas)
-    whole = virtual * replicas * setting.micro_steps
+    micro = virtual * side_by_side
+    whole = micro * replicas * setting.micro_steps
     tree: dict[str, Any] = {
         "run": {"updates": LONG, "name": "bench"},
         "model": {
@@ -42,7 +43,7 @@ def config_of(setting: Setting, replicas: int, share: str, overrides: list[str])
             "train": {"kind": "synthetic", "samples": 2 * whole, "classes": setting.classes},
             "augment": None,
         },
-        "batch": {"global": whole, "virtual": virtual, "micro": virtual},
+        "batch": {"global": whole, "virtual": virtual, "micro": micro},
         "optimizer": {"name": "sgd", "momentum": 0.9, "learning_rate": 0.001},
         "checkpoint": {"every_minutes": None, "best_metric": None},
     }
@@ -56,7 +57,8 @@ def build(args: argparse.Namespace, folder: Path) -> Step:
     setting = Setting.from_json(args.setting)
     placement = detect(os.environ)
     replicas = args.devices if placement.size == 1 or args.bare else placement.size
-    config = config_of(setting, replicas, args.share, [*args.overrides, f"engine.devices={args.devices}"])
+    overrides = [*args.overrides, f"engine.devices={args.devices}"]
+    config = config_of(setting, replicas, args.share, args.side_by_side, overrides)
     if not args.stock:
         from distxcept.cluster.tensorflow_import import import_tensorflow
         from distxcept.launch.environment import prepare_environment
@@ -119,6 +121,7 @@ def main() -> None:
     parser.add_argument("setting")
     parser.add_argument("--stock", action="store_true")
     parser.add_argument("--share", choices=("split", "each"), default="each")
+    parser.add_argument("--side-by-side", type=int, default=1)
     parser.add_argument("--bare", action="store_true")
     parser.add_argument("--devices", type=int, default=1, help="of one process: logical CPUs, or GPUs")
     args = parser.parse_args()

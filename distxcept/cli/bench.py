@@ -14,7 +14,7 @@ examples:
   distxcept bench                                  a few minutes: 128 px, batch 16
   distxcept bench --image-size 299 --batch 8
   distxcept bench --ranks 2 --rounds 5 --json      also in 2 ranks by Horovod
-  distxcept bench --image-size 71 --width 0.25 --devices 2      on a CPU: would engine.devices=2 engine.threads=1 be faster?
+  distxcept bench --image-size 71 --width 0.25 --side-by-side 2      updates of 2 virtual batches; on a CPU each has a core
 
 Contestants take turns of some seconds; what counts is the ratio within a round. Results of a busy machine mean little.
 """
@@ -38,7 +38,10 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ranks", type=positive_number, metavar="N", help="also N ranks by Horovod")
     parser.add_argument(
-        "--devices", type=positive_number, metavar="N", help="also N logical devices, the cores divided"
+        "--side-by-side",
+        type=positive_number,
+        metavar="N",
+        help="also updates of N such batches at once, on a CPU with a core each",
     )
     parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
     parser.set_defaults(run=run)
@@ -55,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     setting = Setting(args.image_size, args.batch, width=args.width)
     about = table.machine()
     results = take_turns(
-        _contestants(args.ranks, args.devices),
+        _contestants(args.ranks, args.side_by_side),
         setting.of_everybody,
         rounds=args.rounds,
         turn_seconds=args.seconds,
@@ -69,9 +72,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any(result.failure for result in results) else 0
 
 
-def _contestants(ranks: int | None, devices: int | None) -> "list[Contestant]":
-    import os
-
+def _contestants(ranks: int | None, side_by_side: int | None) -> "list[Contestant]":
     from distxcept.bench import contestants
     from distxcept.errors import ConfigError
 
@@ -81,9 +82,8 @@ def _contestants(ranks: int | None, devices: int | None) -> "list[Contestant]":
         contestants.keras_fit("off"),
         contestants.loop(),
     ]
-    if devices:
-        threads = max(1, len(os.sched_getaffinity(0)) // devices)
-        found.append(contestants.ours_mirrored(devices, "each", threads=threads))
+    if side_by_side:
+        found.append(contestants.ours_side_by_side(side_by_side))
     if ranks:
         problem = contestants.why_no_ranks()
         if problem:

@@ -38,6 +38,17 @@ def compute_environ(config: Config, *, on_gpu: bool) -> dict[str, str]:
     return {ONEDNN: "0" if config.engine.reduction == "ordered" else "1"}
 
 
+def cores_for_parts(config: Config, engine: str, *, on_cpu: bool, cores: int) -> int:
+    """Pure: cores over which a process spreads the parts of a micro step; 1: operations have the cores, one by one.
+
+    A core that computes a virtual batch of its own need not wait for others in every operation. Ranks and logical devices
+    have that already. With memory.limit everything is as tight as can be, ordered sums have an order of their own, and
+    who sets engine.threads has an arrangement in mind.
+    """
+    free = config.memory.limit is None and config.engine.reduction == "fast" and config.engine.threads is None
+    return cores if on_cpu and engine == "single" and free else 1
+
+
 def runs_on_gpu(config: Config, environ: Mapping[str, str], gpus: int) -> bool:
     """Pure: whether the run will be on GPUs, as far as can be said without TensorFlow, on a machine with so many."""
     devices = config.engine.devices

@@ -255,7 +255,9 @@ class EngineSection(Section):
         Field(default=None, description="work of each replica in proportion, where cards differ; null: even")
     )
     threads: PositiveInt | None = Field(
-        default=None, description="CPU threads of one operation in a process; null: TensorFlow's choice"
+        default=None,
+        description="CPU threads of one operation in a process; null: one for each core, or one where the parts of a "
+        "micro step have a core each",
     )
     jit: Switch = Field(
         default="auto",

@@ -1,6 +1,8 @@
 """Which devices this process uses, fixed before TensorFlow touches any of them."""
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 import tensorflow as tf
 
@@ -122,6 +124,16 @@ def _share_gpus(gpus: Sequence, limit_bytes: int | None) -> None:
         else:
             limited = tf.config.LogicalDeviceConfiguration(memory_limit=limit_bytes // 2**20)
             tf.config.set_logical_device_configuration(gpu, [limited])
+
+
+def one_thread_each() -> None:
+    """Operations have one thread from now on, for parts that have a core each.
+
+    Not where the user says otherwise, or TensorFlow has started already: then it is somewhat slower.
+    """
+    if "TF_NUM_INTRAOP_THREADS" not in os.environ:
+        with suppress(RuntimeError):
+            _set_threads(1)
 
 
 def _set_threads(threads: int | None) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from distxcept.batching import BatchPlan
+from distxcept.batching import PART_SAMPLES, BatchPlan
 from distxcept.config.schema import Config
 from distxcept.memory.estimate import Device, EngineName, Estimate, Work, estimate
 from distxcept.model.layout import Layout
@@ -81,7 +81,11 @@ def micro_batches(plan: BatchPlan) -> list[int]:
     if plan.lanes is not None:
         return [plan.virtual_batch]
     most = max(len(block) for block in plan.blocks(plan.virtual_per_update))
-    return sorted({-(-most // steps) * plan.virtual_batch for steps in range(1, most + 1)}, reverse=True)
+    sizes = {-(-most // steps) for steps in range(1, most + 1)}
+    if plan.cores > 1:  # more than the cores compute at once would take memory for nothing
+        busy = plan.cores * max(1, -(-PART_SAMPLES // plan.virtual_batch))
+        sizes = {size for size in sizes if size <= busy}
+    return sorted((size * plan.virtual_batch for size in sizes), reverse=True)
 
 
 def _candidate(config: Config, plan: BatchPlan, remat: bool, situation: Situation) -> Candidate:
@@ -104,6 +108,7 @@ def _candidate(config: Config, plan: BatchPlan, remat: bool, situation: Situatio
         threads=situation.threads,
         updates_in_memory=HOST_UPDATES,
         samples_per_update=samples,
+        side_by_side=plan.side_by_side,
     )
     seconds = (samples + STEP_COST_SAMPLES * plan.max_micro_steps) * (1 + REMAT_COST * remat)
     return Candidate(plan.micro_batch, remat, plan.max_micro_steps, estimate(work), seconds)

@@ -81,6 +81,8 @@ class Work:
     """On a CPU device: the samples of the update and of those read ahead lie in the same memory."""
     samples_per_update: int | None = None
     """Of this replica."""
+    side_by_side: int = 1
+    """Parts of a micro step that run at once, each with gradients of its own."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,9 @@ def estimate(work: Work) -> Estimate:
             "input": _input_bytes(work),
         }
     )
-    sums: Bytes = Counter({"accumulators": _sums(work) * gradient_bytes})
+    sums: Bytes = Counter(
+        {"accumulators": _sums(work) * gradient_bytes, "gradients": (work.side_by_side - 1) * gradient_bytes}
+    )
     largest = max((p.elements for p in trained), default=0) * variable_bytes
     step_values = STEP_VALUES[work.optimizer.name] + (work.optimizer.ema is not None)
     return Estimate(
@@ -129,7 +133,7 @@ def estimate(work: Work) -> Estimate:
 
 def _sums(work: Work) -> int:
     """Sums over micro steps that are alive at once, each as large as all gradients."""
-    return 1 + work.lanes if work.lanes is not None else int(work.micro_steps > 1)
+    return 1 + work.lanes if work.lanes is not None else int(work.micro_steps * work.side_by_side > 1)
 
 
 def _zeros_bytes(trained: Sequence[Parameter]) -> int:

@@ -34,6 +34,7 @@ def trial_request(proposal: Proposal, plan: BatchPlan, device: str, *, replica: 
         "device": device,
         "threads": config.engine.threads,
         "limit_bytes": limit_bytes,
+        "cores": plan.cores,
     }
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from distxcept.batching import BatchPlan, plan_batches
+from distxcept.cluster.compute import cores_for_parts
 from distxcept.config.schema import Config
 from distxcept.data.peek import Glimpse
 from distxcept.memory.budget import Budget, beside_update
@@ -55,6 +56,7 @@ def make_plan(
     padded = known.samples is None or known.samples % config.batch.global_ != 0
     masked = padded and config.data.remainder == "keep"
     layout = Layout.of(config.model, classes)
+    cores = cores_for_parts(config, engine, on_cpu=budget.device == "cpu", cores=threads)
     situation = Situation(layout, budget.device, engine, masked, threads)
 
     def batches_of(config: Config) -> BatchPlan:
@@ -67,6 +69,7 @@ def make_plan(
             shares=config.engine.shares,
             keep_remainder=config.data.remainder == "keep",
             lanes=config.engine.lanes if config.engine.reduction == "ordered" else None,
+            cores=cores,
         )
 
     def all_of(config: Config) -> list[Candidate]:

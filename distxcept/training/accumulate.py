@@ -1,10 +1,10 @@
 """The sums of one replica over its micro steps: gradients, statistics, counters.
 
     sums = 0
-    for each micro step of the replica's block, one at a time:
+    for each part of the replica's block:                     a micro step, one at a time; on a CPU one on each core
         fetch the samples of the next one                     from the host to the device, beside the work
-        sums += sums of the micro batch                       forward, backward
-    (the last step stands outside of the loop where it is shorter, or where its gradients shall leave early)
+        sums += sums of the part                              forward, backward; added in their order
+    (the last part stands outside of the loop where it is shorter, or where its gradients shall leave early)
 
 Nothing is assigned here: weights come in as tensors, sums go out.
 """
@@ -111,40 +111,41 @@ class Accumulator:
         *,
         key: tf.Tensor,
         scale: tf.Tensor,
-        steps: Sequence[int],
+        parts: Sequence[int],
+        at_once: int,
         fused: bool,
         remat: bool,
         peel_last: bool,
     ) -> Sums:
-        """Traced, replica context. `steps` are the sizes of the micro steps in virtual batches."""
+        """Traced, replica context. `parts` are their sizes in virtual batches."""
 
         def micro(part: Batch, start: tf.Tensor | int, size: int) -> Sums:
             numbers = batch.first_virtual + start + tf.range(size)
             seeds = tf.stack([tf.fill([size], key), tf.cast(numbers, tf.int64)], axis=1)
             return self.micro_step(weights, part, seeds=seeds, scale=scale, fused=fused, remat=remat)
 
-        if not steps:
+        if not parts:
             return self.computed_zeros(weights, key)
-        if len(steps) == 1:
-            return micro(batch, 0, steps[0])
-        looped = len(steps) - 1 if peel_last or steps[-1] != steps[0] else len(steps)
-        size = steps[0]
+        if len(parts) == 1:
+            return micro(batch, 0, parts[0])
+        looped = len(parts) - 1 if peel_last or parts[-1] != parts[0] else len(parts)
+        size = parts[0]
 
-        alike = steps.count(size)
+        alike = parts.count(size)
 
         def body(k: tf.Tensor, part: Batch, sums: Sums) -> tuple[tf.Tensor, Batch, Sums]:
             following = batch.take(tf.minimum(k + 1, alike - 1) * size, size)
             return k + 1, following, add(sums, micro(part, k * size, size))
 
         start = (tf.constant(0), batch.take(tf.constant(0), size), self.zeros(weights))
-        _, part, sums = tf.while_loop(lambda k, *_: k < looped, body, start, parallel_iterations=1)
-        if looped == len(steps):
+        _, part, sums = tf.while_loop(lambda k, *_: k < looped, body, start, parallel_iterations=at_once)
+        if looped == len(parts):
             return sums
-        # Without this the last step would start while the loop still runs, and memory would hold both.
+        # Without this the last part would start while the loop still runs, and memory would hold both.
         with tf.control_dependencies(sums.gradients):
             begun = tf.identity(looped * size)
-            last = part if alike > looped else batch.take(begun, steps[-1])
-            return add(sums, micro(last, begun, steps[-1]))
+            last = part if alike > looped else batch.take(begun, parts[-1])
+            return add(sums, micro(last, begun, parts[-1]))
 
     def loop(self, step, start: tf.Tensor | int, stop: tf.Tensor | int, sums: Sums) -> Sums:
         """Adds `step(k)` for k in [start, stop), strictly one after the other, so that memory holds one of them."""

@@ -9,11 +9,14 @@ import numpy as np
 from distxcept.batching import BatchPlan, plan_batches
 from distxcept.checkpoint.compatibility import training_identity
 from distxcept.checkpoint.names import weights_path
+from distxcept.cluster.compute import cores_for_parts
 from distxcept.cluster.sameness import data_disagreement
 from distxcept.config.schema import Config
+from distxcept.data.host import usable_cores
 from distxcept.data.options import pipeline_options
 from distxcept.data.sources import Source, open_sources
 from distxcept.engines import Engine
+from distxcept.engines.devices import one_thread_each
 from distxcept.errors import ConfigError, DataError
 from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.model.network import GIVEN, MakeNetwork, Network
@@ -76,12 +79,16 @@ def build_training(
     data_digest = train.digest()
     _check_same_data(engine, train, data_digest)
     classes = _classes(config, train)
-    plan = build_plan(config, len(train), engine.replicas)
+    on_cpu = engine.devices()[0].startswith("CPU")
+    cores = cores_for_parts(config, engine.name, on_cpu=on_cpu, cores=usable_cores())
+    plan = build_plan(config, len(train), engine.replicas, cores=cores)
     plan, memory = choose_plan(config, engine, plan, classes, at_most=at_most, notice=notice)
+    if plan.core_each:
+        one_thread_each()
     objective = Objective(classes, config.model.label_smoothing, class_weights(config, train, classes))
     model, weights = _model(config, engine, classes, make_network, notices.append)
     update = Update(config, engine, model, objective, weights)
-    evaluate = Evaluator(engine, model, objective, update.precision, update.state)
+    evaluate = Evaluator(engine, model, objective, update.precision, update.state, cores=cores)
     reading = dict(image_size=config.model.image_size, processes=engine.local_ranks)
     return Training(
         config,
@@ -124,7 +131,7 @@ def _model(
     return given, given.values()
 
 
-def build_plan(config: Config, samples: int, replicas: int) -> BatchPlan:
+def build_plan(config: Config, samples: int, replicas: int, *, cores: int = 1) -> BatchPlan:
     virtual = config.batch.virtual
     return plan_batches(
         samples=samples,
@@ -135,6 +142,7 @@ def build_plan(config: Config, samples: int, replicas: int) -> BatchPlan:
         shares=config.engine.shares,
         keep_remainder=config.data.remainder == "keep",
         lanes=config.engine.lanes if config.engine.reduction == "ordered" else None,
+        cores=cores,
     )
 
 

@@ -48,8 +48,17 @@ class Result:
 
 class Evaluator:
     def __init__(
-        self, engine: Engine, model: Network, objective: Objective, precision: Precision, state: HasWeights
+        self,
+        engine: Engine,
+        model: Network,
+        objective: Objective,
+        precision: Precision,
+        state: HasWeights,
+        *,
+        cores: int = 1,
     ):
+        """`cores`: of a CPU, each of which may compute a part of a batch."""
+        self.cores = cores
         self.engine, self.model, self.precision, self.state = engine, model, precision, state
         # The plain loss: class weights and smoothing shape training, not what a result means.
         self.objective = Objective(objective.classes)
@@ -133,8 +142,18 @@ class Evaluator:
 
     def _logits(self, images: tf.Tensor) -> tf.Tensor:
         weights = {name: tf.convert_to_tensor(v) for name, v in self.state.inference_weights().items()}
-        logits = self.model(images, weights, normalize_by_moving, dtype=self.precision.compute)
-        return tf.cast(logits, self.precision.variable)
+
+        def forward(part: tf.Tensor) -> tf.Tensor:
+            logits = self.model(part, weights, normalize_by_moving, dtype=self.precision.compute)
+            return tf.cast(logits, self.precision.variable)
+
+        parts = max(n for n in range(1, self.cores + 1) if images.shape[0] % n == 0)
+        if parts == 1:
+            return forward(images)
+        split = tf.reshape(images, [parts, -1, *images.shape[1:]])
+        signature = tf.TensorSpec([images.shape[0] // parts, self.objective.classes], self.precision.variable)
+        logits = tf.map_fn(forward, split, parallel_iterations=parts, fn_output_signature=signature)
+        return tf.reshape(logits, [images.shape[0], -1])
 
     def _losses(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         targets = self.objective.targets(labels, logits.dtype)

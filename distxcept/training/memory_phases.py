@@ -57,10 +57,10 @@ def _peak_of(phase: Callable[[], Any], peak: Peak) -> int:
 
 
 def _forward_and_backward(training: Training, peak: Peak) -> dict[str, int]:
-    """One micro step, cut where TensorFlow itself cuts: a function called under a tape hands out what its gradient needs."""
+    """What is computed at once, cut where TensorFlow itself cuts: a function called under a tape hands out what its gradient needs."""
     update, engine = training.update, training.engine
     plan, found = training.plan, {}
-    (batch, *_) = random_batches(training, plan.micro_batch // plan.virtual_batch)
+    (batch, *_) = random_batches(training, plan.side_by_side * plan.virtual_per_part)
     sources = [
         tf.convert_to_tensor(_local(update.state.weights[name])) for name in update.accumulator.trained
     ]

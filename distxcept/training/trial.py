@@ -33,6 +33,8 @@ class Request:
     device: str
     threads: int | None
     limit_bytes: int | None
+    cores: int
+    """Of a CPU, for the parts of a micro step."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def run_trial(request: Request) -> Trial:
 
     from distxcept.batching import plan_batches
     from distxcept.config.schema import Config
-    from distxcept.engines.devices import prepare_devices
+    from distxcept.engines.devices import one_thread_each, prepare_devices
     from distxcept.engines.single import SingleEngine
     from distxcept.memory.budget import BESIDE_BYTES
     from distxcept.memory.limit import limit_process
@@ -75,8 +77,10 @@ def run_trial(request: Request) -> Trial:
     tried = min(request.virtual_batches, at_once * LONGEST_MICRO_STEPS)
     plan = plan_batches(
         samples=tried * virtual, global_batch=tried * virtual, virtual_batch=virtual,
-        micro_batch=min(at_once, tried) * virtual,
+        micro_batch=min(at_once, tried) * virtual, cores=request.cores,
     )  # fmt: skip
+    if plan.core_each:
+        one_thread_each()
     model = Xception.of(config.model, request.classes, dropout=config.model.dropout)
     engine = SingleEngine(device, jit=config.engine.compiles)
     update = Update(config, engine, model, Objective(request.classes, config.model.label_smoothing))

@@ -111,13 +111,13 @@ class Update:
             tf.constant([float(stop)], tf.float64),
             tf.constant(prune_to, dtype),
         )
-        steps = tuple(tuple(plan.micro_steps(batch.images.shape[0])) for batch in batches)
+        parts = tuple(tuple(plan.parts(batch.images.shape[0])) for batch in batches)
         dense = all(bool(np.all(batch.mask)) for batch in batches)
         fused = dense and plan.lanes is None and dtype != tf.float64
-        form = dict(steps=steps, fused=fused, remat=remat, overlap=overlap, lanes=plan.lanes)
+        form = dict(parts=parts, at_once=plan.side_by_side, fused=fused, remat=remat, overlap=overlap)
         applied, began = self._applied(), time.time()
         try:
-            values = self._replica_step(batches, common, **form)
+            values = self._replica_step(batches, common, lanes=plan.lanes, **form)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -171,17 +171,17 @@ class Update:
         """Traced, replica context."""
         return {name: tf.convert_to_tensor(variable) for name, variable in self.state.weights.items()}
 
-    def _step(self, batch: Batch, common, *, steps, fused, remat, lanes, overlap) -> tf.Tensor:
+    def _step(self, batch: Batch, common, *, parts, at_once, fused, remat, lanes, overlap) -> tf.Tensor:
         """Traced, replica context."""
         key, _, stop, _ = common
         weights = self._weights()
         scale = tf.convert_to_tensor(self.state.loss_scale) * self.gradient_scale
         arguments = dict(key=key, scale=scale, fused=fused, remat=remat)
         if lanes is None:
-            # Replicas differ in steps only through their number of virtual batches.
-            sizes = {sum(sizes): sizes for sizes in steps}[batch.images.shape[0]]
+            # Replicas differ in parts only through their number of virtual batches.
+            sizes = {sum(sizes): sizes for sizes in parts}[batch.images.shape[0]]
             sums: Sums | list = self.accumulator.block(
-                weights, batch, steps=sizes, peel_last=overlap, **arguments
+                weights, batch, parts=sizes, at_once=at_once, peel_last=overlap, **arguments
             )
         else:
             local = lanes // self.engine.replicas

@@ -86,6 +86,7 @@ def test_a_trial_tells_whether_a_candidate_fits(tmp_path: Path, limit: str | Non
         "device": "CPU:0",
         "threads": 1,
         "limit_bytes": None if limit is None else parse_size(limit),
+        "cores": 1,
     }
     measured = run_child(request, 64)
     assert measured.fits is fits, measured

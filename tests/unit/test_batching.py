@@ -48,6 +48,52 @@ def test_micro_steps():
 
 
 @pytest.mark.parametrize(
+    ("virtual", "micro", "cores", "size", "at_once"),
+    [
+        (16, 64, 1, 4, 1),
+        (16, 64, 2, 1, 2),
+        (16, 16, 2, 1, 1),
+        (16, 48, 2, 1, 2),
+        (16, 64, 8, 1, 4),
+        (4, 64, 2, 2, 2),
+        (4, 16, 2, 2, 2),
+        (4, 8, 2, 1, 2),
+        (4, 12, 2, 1, 2),
+        (2, 32, 2, 4, 2),
+        (2, 2, 2, 1, 1),
+        (1, 64, 4, 8, 4),
+    ],
+)
+def test_parts_for_the_cores_of_a_cpu(virtual, micro, cores, size, at_once):
+    p = plan(global_batch=192, virtual_batch=virtual, micro_batch=micro, cores=cores)
+    assert (p.virtual_per_part, p.side_by_side) == (size, at_once)
+    assert p.with_micro(virtual).side_by_side == 1
+
+
+@pytest.mark.parametrize(
+    ("whole", "micro", "cores", "expected"),
+    [
+        (64, 32, 2, True),
+        (48, 32, 2, False),  # three parts on two cores: one of them idle for a quarter of the time
+        (16 * 25, 32, 2, True),  # the same once in 13 rounds
+        (64, 16, 2, False),
+        (64, 64, 8, False),
+        (64, 64, 1, False),
+    ],
+)
+def test_a_core_for_each_part(whole, micro, cores, expected):
+    p = plan(global_batch=whole, virtual_batch=16, micro_batch=micro, cores=cores)
+    assert p.core_each is expected
+
+
+def test_parts_are_told():
+    assert (
+        "32, 2 parts side by side; batch norm over 16"
+        in plan(global_batch=64, virtual_batch=16, micro_batch=32, cores=2).equation()
+    )
+
+
+@pytest.mark.parametrize(
     ("kwargs", "needles"),
     [
         (dict(global_batch=25), ["25 / 4 = 6 remainder 1", "virtual batches that work: 1, 5", "24, 28"]),
@@ -83,6 +129,7 @@ def plans(draw) -> BatchPlan:
         micro_batch=virtual * draw(st.integers(1, virtual_per_update)),
         replicas=replicas,
         shares=shares,
+        cores=draw(st.integers(1, 9)),
     )
 
 
@@ -95,6 +142,8 @@ def test_every_sample_exactly_once(p: BatchPlan):
             block = p.block(update, replica)
             assert sum(p.micro_steps(len(block))) == len(block)
             assert all(0 < size <= p.virtual_per_micro for size in p.micro_steps(len(block)))
+            assert sum(p.parts(len(block))) == len(block)
+            assert p.virtual_per_part * p.side_by_side <= p.virtual_per_micro
             for j in block:
                 first = start + j * p.virtual_batch
                 seen += range(first, min(first + p.virtual_batch, p.samples))

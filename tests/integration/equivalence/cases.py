@@ -113,6 +113,8 @@ class Case:
             "optimizer.momentum": 0.0,
             "precision": self.precision,
             "engine.overlap": "off",
+            # Whole is one batch; else a process with several cores computes parts of a micro step side by side.
+            "engine.threads": 2 if self.micro == "whole" else None,
             "checkpoint.every_minutes": None,
         }
         for feature in self.features:

@@ -22,6 +22,7 @@ for micro in (8, 32):
             "data": {"train": {"kind": "synthetic", "samples": 64, "classes": 3}},
             "batch": {"global": 32, "virtual": 4, "micro": micro},
             "optimizer": {"name": "adam", "ema": 0.9},
+            "engine": {"threads": 1},  # no parts: a micro step is one batch
         }
     )
     with short_xception():

@@ -28,7 +28,8 @@ def measured(tmp_path: Path) -> Path:
     model = [{"ranks": 2, "batch": 4, "measured_seconds": 1.0, "predicted_seconds": 1.1}]
     found = {
         "step": [table.as_json(step, setting)],
-        "accumulate": table.as_json(steps, setting),
+        "accumulate": table.as_json(steps, setting)
+        | {"memory": table.as_json(steps, setting)["contestants"]},
         "scale": {"model": model},
     }
     path = tmp_path / "bench.json"

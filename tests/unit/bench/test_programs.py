@@ -46,7 +46,7 @@ def test_everybody_but_those_that_cannot(no_torch, monkeypatch, capsys):
         "fit-auto",
         "fit-onednn",
         "fit-plain",
-        "ours-mirrored",
+        "ours-two",
         "loop",
         "loop-onednn",
     }
@@ -115,8 +115,9 @@ def test_bars_of_a_step():
 
 
 def test_bars_of_accumulation():
-    found = {f"ours {k}": result(0.97 if k == 8 else 1.0, peak=1000 + 10 * k) for k in (1, 2, 8)}
-    assert accumulate.verdicts(found, [1, 2, 8]) == [
+    found = {f"ours {k}": result(0.97 if k == 8 else 1.0) for k in (1, 2, 8)}
+    memory = {f"ours {k}": result(1.0, peak=1000 + 10 * k) for k in (1, 2, 8)}
+    assert accumulate.verdicts(found, memory, [1, 2, 8]) == [
         "k = 8: 0.970 × the speed of k = 1 (bar 0.98: MISSED)",
         "memory from k = 2 to 8: 1.059 × (bar 1.02: MISSED)",
     ]
@@ -147,7 +148,7 @@ def test_the_command(monkeypatch, capsys):
         Contestant(name, (sys.executable, STUB, seconds), {"PYTHONPATH": ROOT})
         for name, seconds in (("distxcept", "0.5"), ("keras fit", "1.0"))
     ]
-    monkeypatch.setattr(bench, "_contestants", lambda ranks, devices: stubs)
+    monkeypatch.setattr(bench, "_contestants", lambda ranks, side_by_side: stubs)
     assert main(["bench", "--rounds", "1", "--seconds", "1", "-q", "--json", "--batch", "4"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["images_per_second"]["median"] for one in found["contestants"]] == [8.0, 4.0]
@@ -158,13 +159,14 @@ def test_the_command(monkeypatch, capsys):
     assert "round 1 of 1" in captured.err
 
 
-def test_logical_devices_divide_the_cores(monkeypatch):
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(6)))
-    for devices, threads in ((2, 3), (4, 1), (8, 1)):
-        last = bench._contestants(None, devices)[-1]
-        assert last.name == f"distxcept, mirrored {devices}"
-        assert f"engine.threads={threads}" in last.command
-    assert not any("mirrored" in one.name for one in bench._contestants(None, None))
+def test_as_many_batches_at_once_as_asked():
+    from distxcept.bench.ours import config_of
+
+    last = bench._contestants(None, 3)[-1]
+    assert last.command[-2:] == ("--side-by-side", "3")
+    batch = config_of(Setting(71, 4, micro_steps=2), 1, "each", 3, []).batch
+    assert (batch.virtual, batch.micro, batch.global_) == (4, 12, 24)
+    assert not any("side by side" in one.name for one in bench._contestants(None, None))
 
 
 def test_the_command_says_why_not(monkeypatch, capsys):

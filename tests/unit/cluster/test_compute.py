@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from distxcept.cluster.compute import compute_environ, in_effect, runs_on_gpu
+from distxcept.cluster.compute import compute_environ, cores_for_parts, in_effect, runs_on_gpu
 from distxcept.config.schema import Config
 from distxcept.launch import environment
 from distxcept.memory.nvml import NvmlUnavailable
@@ -48,6 +48,22 @@ def test_what_pays(sections, on_gpu, expected):
 )
 def test_whether_a_gpu_computes(devices, environ, gpus, expected):
     assert runs_on_gpu(config(engine={"devices": devices}), environ, gpus) is expected
+
+
+@pytest.mark.parametrize(
+    ("sections", "engine", "on_cpu", "expected"),
+    [
+        ({}, "single", True, 8),
+        ({}, "single", False, 1),
+        ({}, "mirrored", True, 1),
+        ({}, "horovod", True, 1),
+        ({"memory": {"limit": "2GiB"}}, "single", True, 1),
+        ({"engine": {"reduction": "ordered"}}, "single", True, 1),
+        ({"engine": {"threads": 4}}, "single", True, 1),
+    ],
+)
+def test_where_parts_run_side_by_side(sections, engine, on_cpu, expected):
+    assert cores_for_parts(config(**sections), engine, on_cpu=on_cpu, cores=8) == expected
 
 
 def test_only_known_names_are_told():

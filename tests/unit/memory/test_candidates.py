@@ -54,6 +54,15 @@ def test_micro_batches_that_save_a_step(whole, virtual, replicas, expected):
     assert micro_batches(plan) == expected
 
 
+@pytest.mark.parametrize(
+    ("whole", "virtual", "expected"),
+    [(64, 16, [32, 16]), (32, 16, [32, 16]), (16, 16, [16]), (64, 4, [16, 12, 8, 4]), (80, 16, [32, 16])],
+)
+def test_no_more_than_the_cores_compute_at_once(whole, virtual, expected):
+    plan = plan_batches(samples=1000, global_batch=whole, virtual_batch=virtual, micro_batch=virtual, cores=2)
+    assert micro_batches(plan) == expected
+
+
 def test_an_ordered_reduction_runs_one_virtual_batch_at_a_time():
     plan = plan_batches(samples=1000, global_batch=64, virtual_batch=8, micro_batch=8, lanes=4)
     assert micro_batches(plan) == [8]

@@ -57,7 +57,7 @@ def _peak_of(phase: Callable[[], Any], peak: Peak) -> int:
 
 
 def _forward_and_backward(training: Training, peak: Peak) -> dict[str, int]:
-    """What is computed at once, cut where TensorFlow cuts: a function called under a tape hands out what its gradient needs."""
+    """What is computed at once, cut where TensorFlow cuts: a function under a tape hands out what its gradient needs."""
     update, engine = training.update, training.engine
     plan, found = training.plan, {}
     (batch, *_) = random_batches(training, plan.side_by_side * plan.virtual_per_part)

@@ -186,6 +186,8 @@ class Update:
         else:
             local = lanes // self.engine.replicas
             sums = lane_sums(self.accumulator, weights, batch, local_lanes=local, **arguments)
+        if self.engine.ranks > 1 and not overlap:
+            sums = all_at_once(sums)
         return self._sum(weights, sums, tf.concat([stop, [0.0]], axis=0), common)
 
     def _failure(self, zero: tf.Tensor, common, *, lanes) -> tf.Tensor:
@@ -299,6 +301,13 @@ class Update:
         counted = tf.where(tf.logical_or(grow, ~finite), tf.zeros_like(good), good + 1)
         self.state.loss_scale.assign(tf.where(whole, adapted, scale))
         self.state.good_updates.assign(tf.where(whole, counted, good))
+
+
+def all_at_once(sums: Sums | list[tf.Tensor]) -> Sums | list[tf.Tensor]:
+    """Traced, replica context. Nothing leaves before all is there: a rank that fails until then has submitted nothing."""
+    tensors = tf.nest.flatten(sums)
+    with tf.control_dependencies(tensors):
+        return tf.nest.pack_sequence_as(sums, [tf.identity(tensor) for tensor in tensors])
 
 
 def time_when_known(tensors: Sequence[tf.Tensor]) -> tf.Tensor:

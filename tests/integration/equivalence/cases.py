@@ -63,6 +63,8 @@ class Case:
     """A deliberate mistake, by which the comparison shows that it can fail."""
     starved: tuple[tuple[int, int], ...] = ()
     """(update, rank): a rank that has too little memory at its first try of an update."""
+    late: bool = False
+    """It has so only at the end of the backward pass, and only as if."""
 
     @property
     def name(self) -> str:
@@ -75,7 +77,7 @@ class Case:
             f"u{self.updates}",
             *more,
             self.control,
-            *(f"starved{update}r{rank}" for update, rank in self.starved),
+            *(f"{'late' if self.late else 'starved'}{update}r{rank}" for update, rank in self.starved),
         ]
         return "-".join(part for part in parts if part)
 

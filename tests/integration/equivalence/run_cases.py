@@ -28,7 +28,7 @@ from distxcept.cluster.tensorflow_import import import_tensorflow
 
 import_tensorflow()
 import tensorflow as tf
-from starving import starving
+from starving import failing_late, starving
 
 from distxcept.engines import Engine, create_engine
 from distxcept.engines.devices import prepare_devices
@@ -91,7 +91,7 @@ CONTROLS = {"": lambda engine, case: nullcontext(), "fixed_divisor": divided_by_
 
 def run_case(case: Case, engine: Engine, folder: Path) -> None:
     started = time.perf_counter()
-    hungry = starving(dict(case.starved), engine.rank)
+    hungry = (failing_late if case.late else starving)(dict(case.starved), engine.rank)
     config = Config.model_validate(case.config())
     engine.jit = config.engine.compiles  # engines are shared by the cases
     with short_xception(), hungry, Tracings() as tracings, CONTROLS[case.control](engine, case):

@@ -1,11 +1,15 @@
 """Lets a rank really run out of memory in an update: its process may then hold hardly more than it does."""
 
 import resource
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from unittest import mock
 
+import tensorflow as tf
+
 from distxcept.memory.limit import process_bytes
+from distxcept.training.accumulate import Accumulator
 from distxcept.training.update import Update
 
 SPARE_BYTES = 4 * 2**20
@@ -32,6 +36,36 @@ def starving(rank_of_update: Mapping[int, int], rank: int) -> Iterator[None]:
             return real(update, batches, plan, key=key, **arguments)
 
     with mock.patch.object(Update, "__call__", call):
+        yield
+
+
+@contextmanager
+def failing_late(rank_of_update: Mapping[int, int], rank: int) -> Iterator[None]:
+    """As `starving`, but not for real, and at the end of the backward pass: all gradients but one are there by then."""
+    real, real_block = Update.__call__, Accumulator.block
+    seen: set[int] = set()
+    fails = False
+
+    def call(update, batches, plan, *, key, **arguments):
+        nonlocal fails
+        again = key in seen
+        seen.add(key)
+        fails = not again and rank_of_update.get(len(seen)) == rank
+        return real(update, batches, plan, key=key, **arguments)
+
+    def last(gradient):
+        if fails:
+            time.sleep(1.0)  # the others are free to leave meanwhile
+            raise MemoryError("played")
+        return gradient
+
+    def block(accumulator, *arguments, **form):
+        sums = real_block(accumulator, *arguments, **form)
+        first, *others = sums.gradients
+        passed = tf.ensure_shape(tf.py_function(last, [first], first.dtype), first.shape)
+        return sums._replace(gradients=[passed, *others])
+
+    with mock.patch.object(Update, "__call__", call), mock.patch.object(Accumulator, "block", block):
         yield
 
 

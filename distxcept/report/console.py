@@ -22,6 +22,8 @@ from distxcept.report.runs import Run
 from distxcept.training.events import Observer, TrainRecord, ValidationRecord
 
 PLAIN_EVERY_SECONDS = 10.0
+PATIENCE_SECONDS = 20.0
+"""Where records are rarer than this, there are short lines in between."""
 QUIET_KINDS = ("saved",)
 WARNING_KINDS = (
     "warning",
@@ -53,7 +55,7 @@ class Terminal(Observer):
         self._record: TrainRecord | None = None
         self._pace, self._epoch_pace = Pace(), Pace()
         self._epoch_length, self._total, self._validates = 1, 0, False
-        self._said = self._began = time.monotonic()
+        self._said = time.monotonic()
         self._images, self._training_seconds, self._told_samples = 0, 0.0, 0
 
     def __enter__(self) -> Self:
@@ -75,6 +77,8 @@ class Terminal(Observer):
         self._validates = bool(start["validation_samples"])
         self._told_samples = start.get("samples_done", 0)
         self._panel(start_lines(start), self.title)
+        if self._draws:
+            self._open_line()
 
     def updated(self, update: int, loss: float, accuracy: float) -> None:
         now = time.monotonic()
@@ -101,15 +105,28 @@ class Terminal(Observer):
             run_left=self._pace.left(self._total - update),
             validating=self._validates and done + 1 == length,
         )
-        if self._draws and self._live is None:
+        if self._draws:
+            self._open_line()
+        elif now - self._said >= PATIENCE_SECONDS:
+            self._said = now
+            self._say(
+                f"epoch {epoch + 1}/{self._epochs} · update {update}/{self._total} · loss {loss:.4f} · "
+                f"top-1 {accuracy:.1%}{self._left(update)}"
+            )
+
+    def _open_line(self) -> None:
+        if self._live is None:
             self._live = Live(
                 get_renderable=self._line, console=self.console, transient=True, refresh_per_second=4
             )
             self._live.start()
 
+    def _left(self, update: int) -> str:
+        return f" · {clock(self._pace.left(self._total - update))} left"
+
     def _line(self) -> Text:
         if self._moment is None:
-            return Text()
+            return Text("the first update is being prepared …", style="dim")
         return Text(live_line(self._moment, self.console.width - 1), no_wrap=True, overflow="ellipsis")
 
     def trained(self, record: TrainRecord) -> None:
@@ -124,7 +141,7 @@ class Terminal(Observer):
         if not ends and quiet_now and not self.verbose:
             return
         self._said = now
-        left = "" if ends or self._draws else f" · {clock(self._pace.left(self._total - record.update))} left"
+        left = "" if ends or self._draws else self._left(record.update)
         self._say(
             f"epoch {record.epoch + 1}/{self._epochs} · update {record.update}/{self._total} · loss {record.loss:.4f} · "
             f"top-1 {record.accuracy:.1%} · lr {record.learning_rate:.3g} · {record.images_per_second:.1f} images/s · "
@@ -153,7 +170,7 @@ class Terminal(Observer):
         report = run.folder / "report.html"
         lines = end_lines(
             summary,
-            seconds=time.monotonic() - self._began,
+            seconds=run.seconds,
             images_per_second=self._images / self._training_seconds if self._training_seconds else None,
             restarts=max(0, run.starts - 1),
             bad_images=len(run.bad_images),

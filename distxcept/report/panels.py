@@ -47,7 +47,7 @@ def end_lines(
     bad_images: int,
     report: str | None,
 ) -> Lines:
-    """`restarts` and `bad_images` are those of the whole run."""
+    """`seconds`, `restarts` and `bad_images` are those of the whole run, all its processes together."""
     early = summary["update"] < summary["total_updates"]
     updates = f"{summary['update']}{' of ' + str(summary['total_updates']) if early else ''} updates"
     speed = "" if images_per_second is None else f", {images_per_second:.1f} images/s"

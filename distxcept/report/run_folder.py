@@ -18,6 +18,7 @@ from distxcept.cluster.compute import in_effect
 from distxcept.cluster.machine import package_versions
 from distxcept.config.schema import Config
 from distxcept.errors import ConfigError
+from distxcept.report.runs import read_lines
 from distxcept.training.events import Observer, TrainRecord, ValidationRecord
 
 PACKAGES = ("tensorflow", "keras", "numpy", "horovod", "mpi4py", "safetensors")
@@ -90,6 +91,8 @@ class RunFiles(Observer):
         self._folder, self._warn = folder, warn
         self._files: dict[str, TextIO] = {}
         self._torn: set[str] = set()
+        self._listed: set[str] = set()
+        """Bad images that the file has, of earlier processes too."""
 
     def started(self, start: dict[str, Any]) -> None:
         # What a killed process wrote after its last snapshot will happen again; the files tell each update once.
@@ -97,6 +100,7 @@ class RunFiles(Observer):
             _drop_after(self._folder / "metrics.jsonl", start["update"])
         except OSError as error:
             self._warn(f"warning: metrics.jsonl may tell some updates twice ({error})")
+        self._listed = {str(one.get("path")) for one in read_lines(self._folder / "bad_images.jsonl")}
         self._append("events.jsonl", {"kind": "started", "time": time.time(), **start})
 
     def planned(self, plan: BatchPlan, *, remat: bool) -> None:
@@ -115,7 +119,9 @@ class RunFiles(Observer):
         self._append("events.jsonl", {"kind": kind, "time": time.time(), "message": message, **details})
 
     def bad_image(self, index: int, path: str, reason: str) -> None:
-        self._append("bad_images.jsonl", {"index": index, "path": path, "reason": reason})
+        if path not in self._listed:
+            self._listed.add(path)
+            self._append("bad_images.jsonl", {"index": index, "path": path, "reason": reason})
 
     def ended(self, summary: dict[str, Any]) -> None:
         self._append("events.jsonl", {"kind": "ended", "time": time.time(), **summary})

@@ -56,7 +56,14 @@ class Run:
 
     @cached_property
     def events(self) -> list[Entry]:
-        return read_lines(self.folder / "events.jsonl")
+        """Since it began; with `run.resume=never` a folder may have held another run before."""
+        told = read_lines(self.folder / "events.jsonl")
+        anew = [
+            n
+            for n, event in enumerate(told)
+            if event.get("kind") == "started" and event.get("resume") == "never"
+        ]
+        return told[anew[-1] :] if anew else told
 
     @cached_property
     def bad_images(self) -> list[Entry]:

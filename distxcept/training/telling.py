@@ -32,6 +32,7 @@ def start_facts(training: Training, progress: Progress, run_folder: Path) -> dic
         "total_updates": training.total_updates,
         "updates_per_epoch": plan.updates_per_epoch,
         "update": progress.update,
+        "resume": config.run.resume,
         "samples": plan.samples,
         "classes": len(training.train.class_names),
         "validation_samples": len(validation) if validation else 0,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from run_folders import make_run, started
+from run_folders import STARTED, make_run, started
 
 from distxcept.report.console import Terminal
 from distxcept.report.panels import end_lines, start_lines
@@ -60,7 +60,9 @@ def plain(**options) -> tuple[Terminal, io.StringIO]:
 
 
 def test_plain_lines_without_a_terminal(tmp_path):
-    run = make_run(tmp_path / "run", events=[started(), started(5)])
+    # The first process ran for a minute, the second for five seconds.
+    saved, ended = ({"kind": kind, "time": STARTED + at} for kind, at in (("saved", 60), ("ended", 505)))
+    run = make_run(tmp_path / "run", events=[started(), saved, started(5, at=STARTED + 500), ended])
     (run / "bad_images.jsonl").write_text('{"index": 1}\n')
     terminal, file = plain(next_commands=["distxcept report x"])
     play(terminal, run)
@@ -80,7 +82,7 @@ def test_plain_lines_without_a_terminal(tmp_path):
     panel = text.rpartition("╭")[2]
     for words in (
         "validation accuracy 50.00%",
-        "320.0 images/s",
+        "20 updates in 1 min 5 s, 320.0 images/s",
         "1 restart, 1 bad image",
         "distxcept report x",
     ):
@@ -94,6 +96,20 @@ def test_every_few_seconds(tmp_path, monkeypatch):
     play(terminal, make_run(tmp_path / "run"))
     assert "update 5/20" in file.getvalue()
     assert re.search(r"update 15/20 .* · 0:\d\d left\n", file.getvalue())
+
+
+def test_short_lines_where_records_are_rare(tmp_path, monkeypatch):
+    moments = iter(range(0, 10_000, 12))
+    monkeypatch.setattr("distxcept.report.console.time.monotonic", lambda: next(moments))
+    terminal, file = plain()
+    with terminal:
+        terminal.started(started(run_folder=str(tmp_path)))
+        for update in range(1, 5):
+            terminal.updated(update, 1 / update, 0.5)
+    assert [line for line in file.getvalue().splitlines() if line.startswith("epoch")] == [
+        "epoch 1/2 · update 2/20 · loss 0.5000 · top-1 50.0% · 3:36 left",
+        "epoch 1/2 · update 4/20 · loss 0.2500 · top-1 50.0% · 3:12 left",
+    ]
 
 
 def test_verbose_says_more_and_quiet_nothing(tmp_path):

@@ -72,6 +72,16 @@ def test_time_between_processes_does_not_count():
     assert spans(events) == [(100.0, 130.0), (500.0, 510.0)]
 
 
+def test_a_folder_that_held_another_run_before(tmp_path):
+    events = [
+        started(at=100.0), {"kind": "ended", "time": 130.0},
+        started(at=500.0, resume="never"), {"kind": "saved", "time": 505.0},
+        started(at=600.0, resume="auto"), {"kind": "ended", "time": 610.0},
+    ]  # fmt: skip
+    run = Run(make_run(tmp_path / "run", events=events))
+    assert (run.starts, run.seconds) == (2, 15.0)
+
+
 def test_runs_are_found_newest_first_and_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     old = make_run(tmp_path / "runs" / "old", status=None)

@@ -6,11 +6,11 @@
     micro step         up to micro/virtual virtual batches of the replica's block, run at once
     part               what of a micro step is one batch: all of it, or on a CPU what one core computes
 
-Nothing here knows about rank, process or device beyond the number of replicas and their shares.
+Nothing here knows about rank, process or device beyond the number of replicas, their shares and the cores of a CPU.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from distxcept.errors import ConfigError
@@ -18,7 +18,7 @@ from distxcept.errors import ConfigError
 PART_SAMPLES = 8
 """Samples that a part should have: on fewer a core is slower, more only take memory."""
 IDLE_CORES = 1.05
-"""The last parts of an update may leave cores idle for so much of it that one thread for each core still pays."""
+"""The last parts of an update may leave cores idle, if all of it takes no more than this times what busy cores would."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,27 +102,35 @@ class BatchPlan:
         return [self.virtual_per_micro] * full + ([rest] if rest else [])
 
     @property
-    def virtual_per_part(self) -> int:
-        if self.cores == 1:
-            return self.virtual_per_micro
+    def _virtual_for_a_core(self) -> int:
         return max(1, min(-(-PART_SAMPLES // self.virtual_batch), self.virtual_per_micro // self.cores))
+
+    @property
+    def core_each(self) -> bool:
+        """Whether parts keep all cores busy, one each; else operations have the cores, one after the other."""
+        if not 1 < self.cores <= self.virtual_per_micro:
+            return False
+        part, most = (
+            self._virtual_for_a_core,
+            max(len(block) for block in self.blocks(self.virtual_batches(0))),
+        )
+        full, rest = divmod(most, part)
+        # A last part that is smaller runs alone, after the others.
+        return (-(-full // self.cores) * part + rest) * self.cores <= IDLE_CORES * most
+
+    @property
+    def virtual_per_part(self) -> int:
+        return self._virtual_for_a_core if self.core_each else self.virtual_per_micro
 
     @property
     def side_by_side(self) -> int:
         """Parts that run at once."""
-        return min(self.cores, self.virtual_per_micro // self.virtual_per_part)
+        return self.cores if self.core_each else 1
 
     def parts(self, virtual_batches: int) -> list[int]:
         """Sizes, in virtual batches, of the parts of a block of `virtual_batches`."""
         full, rest = divmod(virtual_batches, self.virtual_per_part)
         return [self.virtual_per_part] * full + ([rest] if rest else [])
-
-    @property
-    def core_each(self) -> bool:
-        """Whether the parts of a full update keep all cores busy, one each."""
-        parts = len(self.parts(self.virtual_per_update))
-        rounds = -(-parts // self.side_by_side)
-        return self.side_by_side == self.cores > 1 and rounds * self.cores <= IDLE_CORES * parts
 
     @property
     def max_micro_steps(self) -> int:
@@ -206,7 +214,7 @@ def plan_batches(
     shares = _check_shares(shares, replicas)
     if lanes is not None:
         _check_lanes(lanes, replicas, micro_batch, virtual_batch)
-    return BatchPlan(
+    plan = BatchPlan(
         samples=samples,
         global_batch=global_batch,
         virtual_batch=virtual_batch,
@@ -217,6 +225,8 @@ def plan_batches(
         lanes=lanes,
         cores=cores,
     )
+    # More than the cores compute at once would take memory for nothing.
+    return replace(plan, micro_batch=plan.side_by_side * plan.virtual_per_part * virtual_batch)
 
 
 def _check_shares(shares: Sequence[int] | None, replicas: int) -> tuple[int, ...]:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from distxcept.config.schema import Config
 
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 NAMES = (
     ONEDNN,
     "TF_ONEDNN_USE_SYSTEM_ALLOCATOR",
-    "TF_NUM_INTRAOP_THREADS",
-    "TF_NUM_INTEROP_THREADS",
+    *THREADS,
     "TF_XLA_FLAGS",
     "XLA_FLAGS",
     "MALLOC_MMAP_THRESHOLD_",
@@ -38,15 +38,18 @@ def compute_environ(config: Config, *, on_gpu: bool) -> dict[str, str]:
     return {ONEDNN: "0" if config.engine.reduction == "ordered" else "1"}
 
 
-def cores_for_parts(config: Config, engine: str, *, on_cpu: bool, cores: int) -> int:
-    """Pure: cores over which a process spreads the parts of a micro step; 1: operations have the cores, one by one.
+def cores_for_parts(
+    config: Config, engine: str, *, on_cpu: bool, cores: int, environ: Mapping[str, str] = os.environ
+) -> int:
+    """Cores over which a process spreads the parts of a micro step; 1: operations have the cores, one by one.
 
     A core that computes a virtual batch of its own need not wait for others in every operation. Ranks and logical devices
     have that already. With memory.limit everything is as tight as can be, ordered sums have an order of their own, and
-    who sets engine.threads has an arrangement in mind.
+    who sets the threads has an arrangement in mind.
     """
-    free = config.memory.limit is None and config.engine.reduction == "fast" and config.engine.threads is None
-    return cores if on_cpu and engine == "single" and free else 1
+    free = config.memory.limit is None and config.engine.reduction == "fast"
+    arranged = config.engine.threads is not None or any(name in environ for name in THREADS)
+    return cores if on_cpu and engine == "single" and free and not arranged else 1
 
 
 def runs_on_gpu(config: Config, environ: Mapping[str, str], gpus: int) -> bool:

@@ -1,5 +1,6 @@
 """What this machine has to spare: cores and memory, within the limits of a container or a SLURM job."""
 
+import math
 import os
 from pathlib import Path
 
@@ -13,8 +14,13 @@ _AUTO_SHARE = 8
 """`host_memory: auto` takes one part in so many of the free memory."""
 
 
-def usable_cores() -> int:
-    return len(os.sched_getaffinity(0))
+def usable_cores(cgroup: Path = _CGROUP) -> int:
+    bound = len(os.sched_getaffinity(0))
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()
+        return bound if quota == "max" else max(1, min(bound, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError, ZeroDivisionError):
+        return bound
 
 
 def free_memory(cgroup: Path = _CGROUP) -> int:

@@ -1,6 +1,5 @@
 """Which devices this process uses, fixed before TensorFlow touches any of them."""
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -129,11 +128,14 @@ def _share_gpus(gpus: Sequence, limit_bytes: int | None) -> None:
 def one_thread_each() -> None:
     """Operations have one thread from now on, for parts that have a core each.
 
-    Not where the user says otherwise, or TensorFlow has started already: then it is somewhat slower.
+    Not where TensorFlow has started already, with more of them: then it is somewhat slower.
     """
-    if "TF_NUM_INTRAOP_THREADS" not in os.environ:
-        with suppress(RuntimeError):
-            _set_threads(1)
+    with suppress(RuntimeError):
+        _set_threads(1)
+
+
+def has_one_thread_each() -> bool:
+    return tf.config.threading.get_intra_op_parallelism_threads() == 1
 
 
 def _set_threads(threads: int | None) -> None:

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from distxcept.batching import PART_SAMPLES, BatchPlan
+from distxcept.batching import BatchPlan
 from distxcept.config.schema import Config
 from distxcept.memory.estimate import Device, EngineName, Estimate, Work, estimate
 from distxcept.model.layout import Layout
 
-# Assumed: what a micro step costs beside its samples, and what running each block twice costs. Where it matters the
-# probe measures both.
+# Assumed: what a micro step costs beside its samples, what running each block twice costs, and what it saves that cores
+# do not wait for each other. Where it matters the probe measures.
 STEP_COST_SAMPLES = 0.5
 REMAT_COST = 0.4
+CORE_EACH_SAVES = 0.08
 
 HOST_UPDATES = 3
 """Updates whose samples a host holds: the one that runs and two that are read ahead."""
@@ -82,10 +83,7 @@ def micro_batches(plan: BatchPlan) -> list[int]:
         return [plan.virtual_batch]
     most = max(len(block) for block in plan.blocks(plan.virtual_per_update))
     sizes = {-(-most // steps) for steps in range(1, most + 1)}
-    if plan.cores > 1:  # more than the cores compute at once would take memory for nothing
-        busy = plan.cores * max(1, -(-PART_SAMPLES // plan.virtual_batch))
-        sizes = {size for size in sizes if size <= busy}
-    return sorted((size * plan.virtual_batch for size in sizes), reverse=True)
+    return sorted({plan.with_micro(size * plan.virtual_batch).micro_batch for size in sizes}, reverse=True)
 
 
 def _candidate(config: Config, plan: BatchPlan, remat: bool, situation: Situation) -> Candidate:
@@ -111,4 +109,5 @@ def _candidate(config: Config, plan: BatchPlan, remat: bool, situation: Situatio
         side_by_side=plan.side_by_side,
     )
     seconds = (samples + STEP_COST_SAMPLES * plan.max_micro_steps) * (1 + REMAT_COST * remat)
+    seconds *= 1 - CORE_EACH_SAVES * plan.core_each
     return Candidate(plan.micro_batch, remat, plan.max_micro_steps, estimate(work), seconds)

@@ -9,21 +9,19 @@ import numpy as np
 from distxcept.batching import BatchPlan, plan_batches
 from distxcept.checkpoint.compatibility import training_identity
 from distxcept.checkpoint.names import weights_path
-from distxcept.cluster.compute import cores_for_parts
 from distxcept.cluster.sameness import data_disagreement
 from distxcept.config.schema import Config
-from distxcept.data.host import usable_cores
 from distxcept.data.options import pipeline_options
 from distxcept.data.sources import Source, open_sources
 from distxcept.engines import Engine
-from distxcept.engines.devices import one_thread_each
+from distxcept.engines.devices import has_one_thread_each, one_thread_each
 from distxcept.errors import ConfigError, DataError
 from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.model.network import GIVEN, MakeNetwork, Network
 from distxcept.model.weights import load_weights
 from distxcept.model.xception import Xception
 from distxcept.training.choose_plan import choose_plan
-from distxcept.training.evaluate import Evaluator
+from distxcept.training.evaluate import Evaluator, idle_cores, own_cores
 from distxcept.training.objective import Objective
 from distxcept.training.preflight import REDUCED_BYTES, preflight
 from distxcept.training.update import Update
@@ -79,16 +77,22 @@ def build_training(
     data_digest = train.digest()
     _check_same_data(engine, train, data_digest)
     classes = _classes(config, train)
-    on_cpu = engine.devices()[0].startswith("CPU")
-    cores = cores_for_parts(config, engine.name, on_cpu=on_cpu, cores=usable_cores())
+    cores = own_cores(config, engine)
     plan = build_plan(config, len(train), engine.replicas, cores=cores)
     plan, memory = choose_plan(config, engine, plan, classes, at_most=at_most, notice=notice)
     if plan.core_each:
         one_thread_each()
+    elif cores > 1 and has_one_thread_each():
+        notices.append(
+            "operations have one thread each since a training before this one in the same process, and this one would be "
+            "faster with more: start it in a new process"
+        )
     objective = Objective(classes, config.model.label_smoothing, class_weights(config, train, classes))
     model, weights = _model(config, engine, classes, make_network, notices.append)
     update = Update(config, engine, model, objective, weights)
-    evaluate = Evaluator(engine, model, objective, update.precision, update.state, cores=cores)
+    evaluate = Evaluator(
+        engine, model, objective, update.precision, update.state, cores=idle_cores(config, engine)
+    )
     reading = dict(image_size=config.model.image_size, processes=engine.local_ranks)
     return Training(
         config,

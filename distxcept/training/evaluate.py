@@ -9,9 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from distxcept.batching import plan_batches
+from distxcept.cluster.compute import cores_for_parts
+from distxcept.config.schema import Config
+from distxcept.data.host import usable_cores
 from distxcept.data.pipeline import updates
 from distxcept.data.sources import Source
 from distxcept.engines import Engine
+from distxcept.engines.devices import has_one_thread_each
 from distxcept.model.batchnorm import normalize_by_moving
 from distxcept.model.network import Network
 from distxcept.model.precision import Precision
@@ -46,6 +50,17 @@ class Result:
         }
 
 
+def own_cores(config: Config, engine: Engine) -> int:
+    """Those of the CPU, if this process may spread parts of a batch over them."""
+    on_cpu = engine.devices()[0].startswith("CPU")
+    return cores_for_parts(config, engine.name, on_cpu=on_cpu, cores=usable_cores())
+
+
+def idle_cores(config: Config, engine: Engine) -> int:
+    """Cores that only parts of a batch can use: a training has left one thread to each operation of this process."""
+    return own_cores(config, engine) if has_one_thread_each() else 1
+
+
 class Evaluator:
     def __init__(
         self,
@@ -57,7 +72,7 @@ class Evaluator:
         *,
         cores: int = 1,
     ):
-        """`cores`: of a CPU, each of which may compute a part of a batch."""
+        """`cores`: of a CPU, each of which computes a part of a batch."""
         self.cores = cores
         self.engine, self.model, self.precision, self.state = engine, model, precision, state
         # The plain loss: class weights and smoothing shape training, not what a result means.
@@ -92,6 +107,7 @@ class Evaluator:
     ) -> Iterator[list[tuple[tf.Tensor, ...]]]:
         """Batches of equal size for the local replicas; every rank gets the same number of them."""
         batch = min(batch_per_replica, -(-len(source) // self.engine.replicas))
+        batch += -batch % min(self.cores, batch)  # padding has weight zero
         plan = plan_batches(
             samples=len(source),
             global_batch=batch * self.engine.replicas,

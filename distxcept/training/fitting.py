@@ -87,8 +87,9 @@ class Fitting:
                 "same; everything is saved; a smaller batch.virtual, model.image_size or a mixed precision would "
                 "need less: see distxcept plan"
             )
-        self.memory_plan, self._updates_in_plan = smaller, 0
         self.plan = self.plan.with_micro(smaller.micro)
+        smaller = MemoryPlan(self.plan.micro_batch, smaller.remat)
+        self.memory_plan, self._updates_in_plan = smaller, 0
         remedy = f"batch.micro={smaller.micro}" + " memory.remat=on" * smaller.remat
         self._tell.happened(
             "out_of_memory",

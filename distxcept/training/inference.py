@@ -13,7 +13,7 @@ from distxcept.engines import Engine
 from distxcept.errors import ConfigError, DataError
 from distxcept.model.network import Described
 from distxcept.model.precision import PRECISIONS, Precision
-from distxcept.training.evaluate import Evaluator
+from distxcept.training.evaluate import Evaluator, idle_cores
 from distxcept.training.objective import Objective
 from distxcept.training.scores import Scores, score
 from distxcept.training.trained import Trained
@@ -47,7 +47,8 @@ def evaluator_of(trained: Trained, engine: Engine) -> Evaluator:
     """Eager, on every rank."""
     model, precision = trained.network, PRECISIONS[trained.config.precision]
     weights = InferenceWeights(engine, model, trained.snapshot, precision)
-    return Evaluator(engine, model, Objective(len(trained.class_names)), precision, weights)
+    objective, cores = Objective(len(trained.class_names)), idle_cores(trained.config, engine)
+    return Evaluator(engine, model, objective, precision, weights, cores=cores)
 
 
 def evaluate_trained(

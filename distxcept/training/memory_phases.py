@@ -60,7 +60,7 @@ def _forward_and_backward(training: Training, peak: Peak) -> dict[str, int]:
     """What is computed at once, cut where TensorFlow cuts: a function under a tape hands out what its gradient needs."""
     update, engine = training.update, training.engine
     plan, found = training.plan, {}
-    (batch, *_) = random_batches(training, plan.side_by_side * plan.virtual_per_part)
+    (batch, *_) = random_batches(training, plan.virtual_per_micro)
     sources = [
         tf.convert_to_tensor(_local(update.state.weights[name])) for name in update.accumulator.trained
     ]

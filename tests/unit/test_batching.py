@@ -48,25 +48,26 @@ def test_micro_steps():
 
 
 @pytest.mark.parametrize(
-    ("virtual", "micro", "cores", "size", "at_once"),
+    ("virtual", "micro", "cores", "size", "at_once", "taken"),
     [
-        (16, 64, 1, 4, 1),
-        (16, 64, 2, 1, 2),
-        (16, 16, 2, 1, 1),
-        (16, 48, 2, 1, 2),
-        (16, 64, 8, 1, 4),
-        (4, 64, 2, 2, 2),
-        (4, 16, 2, 2, 2),
-        (4, 8, 2, 1, 2),
-        (4, 12, 2, 1, 2),
-        (2, 32, 2, 4, 2),
-        (2, 2, 2, 1, 1),
-        (1, 64, 4, 8, 4),
+        (16, 64, 1, 4, 1, 64),
+        (16, 64, 2, 1, 2, 32),  # more than a batch for each core would only take memory
+        (16, 16, 2, 1, 1, 16),
+        (16, 48, 2, 1, 2, 32),
+        (16, 64, 8, 4, 1, 64),  # not enough for all cores: they share each operation
+        (4, 64, 2, 2, 2, 16),
+        (4, 16, 2, 2, 2, 16),
+        (4, 8, 2, 1, 2, 8),
+        (4, 12, 2, 1, 2, 8),
+        (2, 32, 2, 4, 2, 16),
+        (2, 2, 2, 1, 1, 2),
+        (1, 64, 4, 8, 4, 32),
     ],
 )
-def test_parts_for_the_cores_of_a_cpu(virtual, micro, cores, size, at_once):
-    p = plan(global_batch=192, virtual_batch=virtual, micro_batch=micro, cores=cores)
-    assert (p.virtual_per_part, p.side_by_side) == (size, at_once)
+def test_parts_for_the_cores_of_a_cpu(virtual, micro, cores, size, at_once, taken):
+    p = plan(samples=192, global_batch=192, virtual_batch=virtual, micro_batch=micro, cores=cores)
+    assert (p.virtual_per_part, p.side_by_side, p.micro_batch) == (size, at_once, taken)
+    assert p.with_micro(p.micro_batch) == p
     assert p.with_micro(virtual).side_by_side == 1
 
 
@@ -82,14 +83,24 @@ def test_parts_for_the_cores_of_a_cpu(virtual, micro, cores, size, at_once):
     ],
 )
 def test_a_core_for_each_part(whole, micro, cores, expected):
-    p = plan(global_batch=whole, virtual_batch=16, micro_batch=micro, cores=cores)
+    p = plan(samples=whole, global_batch=whole, virtual_batch=16, micro_batch=micro, cores=cores)
     assert p.core_each is expected
+
+
+def test_a_shorter_last_part_runs_alone():
+    """Seven virtual batches in parts of two: three parts on two cores, and then one of half the size."""
+    p = plan(samples=28, global_batch=28, virtual_batch=4, micro_batch=16, cores=2)
+    assert not p.core_each
+
+
+def test_no_update_is_as_large_as_the_global_batch():
+    assert not plan(samples=16, global_batch=64, virtual_batch=16, micro_batch=32, cores=2).core_each
 
 
 def test_parts_are_told():
     assert (
         "32, 2 parts side by side; batch norm over 16"
-        in plan(global_batch=64, virtual_batch=16, micro_batch=32, cores=2).equation()
+        in plan(samples=64, global_batch=64, virtual_batch=16, micro_batch=32, cores=2).equation()
     )
 
 

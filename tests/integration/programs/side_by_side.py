@@ -20,7 +20,7 @@ from distxcept.training.accumulate import Accumulator, Batch
 from distxcept.training.objective import Objective
 from distxcept.training.update import Update
 
-PARTS, VIRTUAL, SIZE, CLASSES = 7, 8, 71, 5
+PARTS, VIRTUAL, SIZE, CLASSES = 6, 8, 71, 5
 
 
 class Watch:

@@ -63,7 +63,7 @@ def test_whether_a_gpu_computes(devices, environ, gpus, expected):
     ],
 )
 def test_where_parts_run_side_by_side(sections, engine, on_cpu, expected):
-    assert cores_for_parts(config(**sections), engine, on_cpu=on_cpu, cores=8) == expected
+    assert cores_for_parts(config(**sections), engine, on_cpu=on_cpu, cores=8, environ={}) == expected
 
 
 def test_only_known_names_are_told():
@@ -79,3 +79,8 @@ def test_what_the_user_has_set_wins(monkeypatch, own, expected):
     assert os.environ["TF_ENABLE_ONEDNN_OPTS"] == expected
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "2"
     assert os.environ["HOROVOD_STALL_CHECK_TIME_SECONDS"] == "30"
+
+
+@pytest.mark.parametrize("name", ["TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"])
+def test_who_sets_threads_has_an_arrangement_in_mind(name):
+    assert cores_for_parts(config(), "single", on_cpu=True, cores=8, environ={name: "1"}) == 1

@@ -56,7 +56,7 @@ def test_micro_batches_that_save_a_step(whole, virtual, replicas, expected):
 
 @pytest.mark.parametrize(
     ("whole", "virtual", "expected"),
-    [(64, 16, [32, 16]), (32, 16, [32, 16]), (16, 16, [16]), (64, 4, [16, 12, 8, 4]), (80, 16, [32, 16])],
+    [(64, 16, [32, 16]), (32, 16, [32, 16]), (16, 16, [16]), (64, 4, [16, 8, 4]), (80, 16, [80, 48, 32, 16])],
 )
 def test_no_more_than_the_cores_compute_at_once(whole, virtual, expected):
     plan = plan_batches(samples=1000, global_batch=whole, virtual_batch=virtual, micro_batch=virtual, cores=2)

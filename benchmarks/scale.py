@@ -5,8 +5,8 @@
 
 Every rank has the whole batch, and the ranks divide the same cores, so an efficiency of 1 is the speed of one process with
 all cores. Time in reduction and overlap are read from Horovod's timeline, in a run of its own. The model gets the time of a
-micro batch (a line through the measured ones), the reductions that were timed at the start, and the jitter; it has to
-predict the time of an update within 15 %.
+micro batch (a line through those measured at the other batch sizes), the reductions that were timed at the start, and the
+jitter; it has to predict the time of an update within 15 %.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import json
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from distxcept.memory.scaling import Work, predict, ready_parts
 from distxcept.model.layout import Layout
 
 TOLERANCE = 0.15
+FOUR_OF_TWO = 0.90
 
 
 def contestant_of(ranks: int) -> Contestant:
@@ -45,7 +47,7 @@ def work_seconds(result: Result) -> list[float]:
     return [seconds for turn in result.turns for seconds in turn.facts["work_seconds"]]
 
 
-def fit_line(points: list[tuple[float, float]]) -> tuple[float, float]:
+def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Slope and value at zero, by least squares; neither below zero."""
     if len(points) < 2:
         return points[0][1] / points[0][0], 0.0
@@ -61,15 +63,15 @@ def model_check(
     works = {batch: work_seconds(result) for batch, result in by_batch.items() if result.turns}
     if not works:
         return []
-    slope, start = fit_line([(batch, statistics.median(seconds)) for batch, seconds in works.items()])
+    middles = {batch: statistics.median(seconds) for batch, seconds in works.items()}
     fixed = statistics.median(
         update_seconds(result) - statistics.median(work_seconds(result)) for result in alone.values()
     )
     layout = Layout(classes=setting.classes, width=setting.width)
     spreads = [statistics.pstdev(seconds) / statistics.mean(seconds) for seconds in works.values()]
-    work = Work(
-        sample_seconds=slope,
-        step_seconds=start,
+    unknown = Work(
+        sample_seconds=0.0,
+        step_seconds=0.0,
         fixed_seconds=max(0.0, fixed),
         gradient_bytes=4.0 * sum(p.elements for p in layout.parameters if not p.moving),
         ready_parts=ready_parts(layout, setting.image_size),
@@ -79,6 +81,9 @@ def model_check(
     rows = []
     for batch, result in by_batch.items():
         if result.turns:
+            others = [point for point in middles.items() if point[0] != batch] or [*middles.items()]
+            slope, start = fit_line(others)
+            work = replace(unknown, sample_seconds=slope, step_seconds=start)
             found = predict(work, samples=batch, micro_steps=1, world=ranks, network=network)
             measured = update_seconds(result)
             rows.append(
@@ -144,6 +149,14 @@ def show(checks: list[dict], timelines: list[dict]) -> None:
             f"| {one['ranks']} | {one['batch']} | {one['measured_seconds'] * 1e3:.0f} | "
             f"{one['predicted_seconds'] * 1e3:.0f} | {one['error']:+.1%} |"
         )
+    speeds = {(one["ranks"], one["batch"]): one["ranks"] / one["measured_seconds"] for one in checks}
+    ratios = [
+        speeds[4, batch] / speeds[2, batch] for ranks, batch in speeds if ranks == 2 and (4, batch) in speeds
+    ]
+    if ratios:
+        reached = "reached" if statistics.median(ratios) >= FOUR_OF_TWO else "MISSED"
+        told = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"\n- 4 ranks: {told} × the speed of 2 (bar {FOUR_OF_TWO}: {reached})")
     if checks:
         worst = max(abs(one["error"]) for one in checks)
         print(

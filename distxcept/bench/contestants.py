@@ -63,14 +63,11 @@ def ours_bare(ranks: int) -> Contestant:
     )
 
 
-def ours_side_by_side(batches: int) -> Contestant:
-    command = module("distxcept.bench.ours", "--side-by-side", str(batches))
-    return Contestant(
-        f"distxcept, {batches} side by side",
-        command,
-        STOCK,
-        f"one process; an update has {batches} virtual batches, a core each",
-    )
+def ours_side_by_side(batches: int, share: str = "each") -> Contestant:
+    command = module("distxcept.bench.ours", "--side-by-side", str(batches), "--share", share)
+    shared = "the batch is divided into" if share == "split" else "an update has"
+    title = f"distxcept, {batches} side by side{', batch divided' * (share == 'split')}"
+    return Contestant(title, command, STOCK, f"one process; {shared} {batches} virtual batches, a core each")
 
 
 def ours_mirrored(devices: int, share: str, *, threads: int) -> Contestant:

@@ -2,9 +2,10 @@
 
     python -m distxcept.bench.ours [KEY=VALUE …] [--stock] [--share split|each] [--side-by-side N] [--bare] SETTING
 
-Under mpirun with several ranks. `--share each` gives every replica the setting's batch, `split` divides it. With
-`--side-by-side N` a micro step has N such batches, for as many cores. `--bare`: each rank trains for itself and nothing is
-reduced, to see what the cores give. `--stock` leaves the environment as it is, where the training would complete it.
+Under mpirun with several ranks. With `--side-by-side N` a micro step has N virtual batches, for as many cores.
+`--share each` gives every replica and each of those the setting's batch, `split` divides it. `--bare`: each rank trains for
+itself and nothing is reduced, to see what the cores give. `--stock` leaves the environment as it is, where the training
+would complete it.
 """
 
 import argparse
@@ -27,7 +28,7 @@ REDUCTIONS = 3
 
 
 def config_of(setting: Setting, replicas: int, share: str, side_by_side: int, overrides: list[str]) -> Config:
-    virtual = setting.batch if share == "each" else max(1, setting.batch // replicas)
+    virtual = setting.batch if share == "each" else max(1, setting.batch // (replicas * side_by_side))
     micro = virtual * side_by_side
     whole = micro * replicas * setting.micro_steps
     tree: dict[str, Any] = {

@@ -115,8 +115,10 @@ def parse_network(text: str | None, *, per_node: int, algorithm: Algorithm = "au
     between = [word for word in words if not _inside(word)]
     if len(inside) > 1 or len(between) > 1:
         raise ConfigError(f"--network {text!r} names more than one link for the same place; {USAGE}")
-    within = _inside((inside or [DEFAULT_INSIDE])[0])
     across = _between((between or [DEFAULT_BETWEEN])[0])
+    if not inside and between and _MEASURED.fullmatch(between[0]):
+        return Network(across, across, per_node, algorithm)  # ranks of one node may be all that was measured
+    within = _inside((inside or [DEFAULT_INSIDE])[0])
     assert within is not None
     return Network(within, across, per_node, algorithm)
 

@@ -46,7 +46,9 @@ def test_everybody_but_those_that_cannot(no_torch, monkeypatch, capsys):
         "fit-auto",
         "fit-onednn",
         "fit-plain",
+        "fit-double",
         "ours-two",
+        "ours-two-split",
         "loop",
         "loop-onednn",
     }
@@ -99,19 +101,28 @@ def test_bars_of_a_step():
         "ours": result(1.0),
         "fit-off": result(0.7),
         "fit-on": result(0.3),
+        "fit-double": result(0.75),
         "loop-onednn": result(1.1),
         "ours-ranks": result(1.2),
         "torch-eager": result(1.1),
     }
     assert step.verdicts(found, 299) == [
-        "1.71 × the best keras fit in its stock environment (bar 1.3: reached)",
-        "0.91 × the hand-written loop in our environment (bar 0.98: MISSED)",
-        "1.09 × PyTorch's better mode (bar 1: reached)",
+        "1.43 × the best keras fit in its stock environment, the same batch (bar 1.3: reached)",
+        "1.60 × the best keras fit in its stock environment, any batch (bar 1.3: reached)",
+        "0.91 × the hand-written loop in our environment, one batch at a time (bar 0.98: MISSED)",
+        "1.09 × PyTorch's best (bar 1: reached)",
         "2 ranks: 1.20 × one process (bar 1.1 at 299 px)",
     ]
     assert not [line for line in step.verdicts(found, 128) if "PyTorch" in line]
     limited = step.verdicts(found | {"ours-bare": result(1.25)}, 299)
     assert limited[-1] == "2 ranks: 1.20 × one process (bar 1.1 at 299 px; 1.25 if nothing is exchanged)"
+
+
+def test_twice_the_batch_is_for_one_alone():
+    setting, double = Setting(299, 8), contestants.keras_fit("off")
+    assert step.batch_of(setting, double, double).batch == 16
+    assert step.batch_of(setting, double, contestants.ours()) == setting
+    assert step.batch_of(setting, None, contestants.ours()) == setting
 
 
 def test_bars_of_accumulation():
@@ -163,7 +174,7 @@ def test_as_many_batches_at_once_as_asked():
     from distxcept.bench.ours import config_of
 
     last = bench._contestants(None, 3)[-1]
-    assert last.command[-2:] == ("--side-by-side", "3")
+    assert last.command[-4:-2] == ("--side-by-side", "3")
     batch = config_of(Setting(71, 4, micro_steps=2), 1, "each", 3, []).batch
     assert (batch.virtual, batch.micro, batch.global_) == (4, 12, 24)
     assert not any("side by side" in one.name for one in bench._contestants(None, None))

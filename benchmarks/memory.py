@@ -37,11 +37,11 @@ TOLERANCE = 0.15
 ENVIRON = {
     **STEADY_MALLOC,
     "TF_ENABLE_ONEDNN_OPTS": "0",
-    "TF_NUM_INTRAOP_THREADS": str(THREADS),
-    "TF_NUM_INTEROP_THREADS": str(THREADS),
     "TF_CPP_MIN_LOG_LEVEL": "2",
     "CUDA_VISIBLE_DEVICES": "-1",
 }
+ONE_BY_ONE = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), str(THREADS))
+"""Who sets the threads gets one batch after the other."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,8 @@ class Case:
     ema: bool = False
     freeze: str | None = None
     middle_blocks: int = 8
+    side_by_side: bool = False
+    """Two virtual batches of the micro batch at once, a core each; for a machine with two cores."""
 
     @property
     def virtual_batch(self) -> int:
@@ -77,6 +79,7 @@ class Case:
             f"{self.lanes} ordered lanes": self.lanes,
             "moving average": self.ema,
             f"{self.freeze} frozen": self.freeze,
+            "side by side": self.side_by_side,
         }
         return ", ".join(note for note, given in notes.items() if given)
 
@@ -104,6 +107,7 @@ class Case:
             masked=self.padded,
             device="cpu",
             threads=THREADS,
+            side_by_side=2 if self.side_by_side else 1,
         )
 
 
@@ -139,6 +143,10 @@ OTHERS = [
     Case(128, 8, 0.5, "adamw", freeze="block12"),
     Case(128, 4, 0.5, "sgd", micro_steps=4, lanes=4),
     Case(128, 16, 0.5, "sgd", virtual=4),
+    Case(128, 16, 0.5, "sgd", virtual=8, side_by_side=True),
+    Case(128, 16, 0.5, "sgd", True, virtual=8, side_by_side=True),
+    Case(96, 32, 1.0, "adam", micro_steps=2, virtual=16, side_by_side=True),
+    Case(299, 16, 1.0, "sgd", virtual=8, side_by_side=True),
 ]
 
 
@@ -169,7 +177,7 @@ def peak_bytes(case: Case) -> int:
     root = str(Path(__file__).parents[1])
     done = subprocess.run(
         [sys.executable, __file__, "--child", json.dumps(asdict(case))],
-        env={**os.environ, **ENVIRON, "PYTHONPATH": root},
+        env={**os.environ, **ENVIRON, **({} if case.side_by_side else ONE_BY_ONE), "PYTHONPATH": root},
         capture_output=True,
         text=True,
         check=False,
@@ -209,6 +217,7 @@ def child(case: Case) -> None:
     )
     engine = SingleEngine(prepare_devices(1, None)[0])
     training = build_training(config, engine)
+    assert training.plan.side_by_side == (2 if case.side_by_side else 1), "it needs two cores"
     shape = (samples // case.virtual_batch, case.virtual_batch)
     pixels = (*shape, case.image_size, case.image_size, 3)
     mask = np.ones(shape, np.float32)

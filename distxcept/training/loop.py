@@ -144,6 +144,7 @@ class Loop:
                 key=update_key(self.config.run.seed, number),
                 rate=rate,
                 prune_to=prune_to(self.config.optimizer.pruning, number),
+                padded=batch.real_samples % self.plan.virtual_batch != 0,
                 stop=stop,
                 overlap=self.fitting.overlaps(updates_of_process),
                 remat=self.fitting.memory_plan.remat,

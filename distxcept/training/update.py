@@ -99,11 +99,15 @@ class Update:
         key: int,
         rate: float,
         prune_to: float = 0.0,
+        padded: bool = False,
         stop: bool = False,
         overlap: bool = False,
         remat: bool = False,
     ) -> Outcome:
-        """Eager. `batches` has one entry for each local replica; `key` fixes the randomness of the update."""
+        """Eager. `batches` has one entry for each local replica; `key` fixes the randomness of the update.
+
+        `padded`: the update has padding, whoever computes it, and all compute their batch norm in the same way.
+        """
         dtype = self.precision.variable
         common = (
             tf.constant(key, tf.int64),
@@ -112,7 +116,7 @@ class Update:
             tf.constant(prune_to, dtype),
         )
         parts = tuple(tuple(plan.parts(batch.images.shape[0])) for batch in batches)
-        dense = all(bool(np.all(batch.mask)) for batch in batches)
+        dense = not padded and all(bool(np.all(batch.mask)) for batch in batches)
         fused = dense and plan.lanes is None and dtype != tf.float64
         form = dict(parts=parts, at_once=plan.side_by_side, fused=fused, remat=remat, overlap=overlap)
         applied, began = self._applied(), time.time()

@@ -1,7 +1,8 @@
-"""The commands that README and docs/ show: every line of every block marked ```sh."""
+"""What README and docs/ show: the commands, every line of every block marked ```sh, and the blocks marked ```python."""
 
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,17 @@ def commands() -> list[Command]:
         text = re.sub(r"(^|\s+)#\s.*$", "", line.text)
         if line.block == "sh" and text.strip():
             found.append(Command(line.where, text.strip()))
+    return found
+
+
+def python_blocks() -> list[Command]:
+    """Whole blocks, not lines; however the word behind the fence goes on (py, python3, pycon), none escapes."""
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        for block in re.finditer(r"^ *```py\w*\n(.*?)^ *```", text, re.S | re.M):
+            line = text.count("\n", 0, block.start(1)) + 1
+            found.append(Command(f"{page.relative_to(REPOSITORY)}:{line}", textwrap.dedent(block[1])))
     return found
 
 

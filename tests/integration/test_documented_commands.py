@@ -1,20 +1,22 @@
-"""Every command in README and docs/ is run here, or what it does is tested by the test that the table names.
+"""Every command and Python block in README and docs/ is run here, or by the test that a table names.
 
 Cheap ones run here as they are written, one after the other in one process, in a folder that has what the pages speak of:
 photos, the shipped recipes (those that are trained, made small), a finished run.
 """
 
 import ast
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
-from documented import Command, commands, inline_commands, stray_commands
+from documented import Command, commands, inline_commands, python_blocks, stray_commands
 from ready_runs import noise_folders
 
 from distxcept.cli.main import COMMANDS, build_parser, main
@@ -266,3 +268,49 @@ def test_run_as_written(page, found, prepared, tmp_path, monkeypatch, capsys):
             output.write_text(captured.out)
     if left_out:
         pytest.skip(f"no mpirun (apt-get install openmpi-bin); all but these ran well: {left_out}")
+
+
+# Python blocks that another test runs, by a piece of each; all others run below as they stand.
+BLOCK_RUN_BY = {
+    "class ZipSource": "unit/test_architecture_page.py::test_the_example_of_a_source",
+    "def build": "integration/test_own_model.py::test_the_answers_are_those_of_the_model_that_comes_back",
+}
+MADE_FIRST = {
+    'load("models/flowers/1")': "distxcept export runs/quickstart --format savedmodel --output models/flowers/1",
+}
+LEAVES = {'run.export("tflite"': "runs/finetune/export/*.tflite", "(Callback)": "runs/cfg/report.html"}
+
+
+def test_the_table_names_one_block_and_one_everyday_test_each():
+    for piece, name in BLOCK_RUN_BY.items():
+        assert len([block.where for block in python_blocks() if piece in block.text]) == 1, piece
+        assert not is_soak_only(name)
+    assert {command.text for command in EVERY} >= set(MADE_FIRST.values())
+    for piece in (*MADE_FIRST, *LEAVES):
+        assert any(piece in block.text for block in python_blocks()), piece
+
+
+@pytest.mark.parametrize(
+    "block",
+    [b for b in python_blocks() if not any(piece in b.text for piece in BLOCK_RUN_BY)],
+    ids=lambda block: block.where,
+)
+def test_python_runs_as_written(block, prepared, tmp_path, monkeypatch):
+    """Each as a program of its own, as if copied from the page; what it trains is not there yet."""
+    folder = shutil.copytree(prepared, tmp_path / "folder")
+    shutil.rmtree(folder / "runs" / "finetune")
+    monkeypatch.chdir(folder)
+    for piece, command in MADE_FIRST.items():
+        if piece in block.text:
+            assert main(shlex.split(command)[1:]) == 0
+    (folder / "program.py").write_text(block.text)
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "CUDA_VISIBLE_DEVICES": "-1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, f"{block.where}: {done.stderr[-4000:]}"
+    for piece, left in LEAVES.items():
+        assert piece not in block.text or list(folder.glob(left)), done.stderr[-4000:]

@@ -77,19 +77,19 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
     from distxcept.cli.attendance import Attendance
     from distxcept.cli.startup import chatter_aside
     from distxcept.cluster.affinity import binding_notice
+    from distxcept.launch.logs import log_path
+    from distxcept.report.run_folder import make_run_folder
 
-    with chatter_aside(args.verbose) as aside:
+    folder = make_run_folder(config)
+    with chatter_aside(args.verbose, log_path(folder, placement.rank)):
         from distxcept.cli.onlookers import Onlookers
         from distxcept.config.size import parse_size
         from distxcept.engines import create_engine
-        from distxcept.report.run_folder import add_to_log, make_run_folder
         from distxcept.report.run_telemetry import telemetry_of
         from distxcept.training.loop import Loop
 
         limit = None if config.memory.limit is None else parse_size(config.memory.limit)
         engine = create_engine(config.engine, placement, gpu_limit_bytes=limit)
-        folder = make_run_folder(config)
-        add_to_log(folder, engine.rank, aside.chatter)
     onlookers = Onlookers(args, config, folder, chief=engine.is_chief)
     notice = placement.notice or binding_notice(placement, os.cpu_count() or 1, len(os.sched_getaffinity(0)))
     if notice and engine.is_chief:
@@ -123,12 +123,13 @@ def _build(
 ) -> "Training":
     """The training, within its limit, described in the run folder."""
     from distxcept.cli.startup import chatter_aside
+    from distxcept.launch.logs import log_path
     from distxcept.memory.limit import limit_process
     from distxcept.memory.memory_plan import read_memory_plan
-    from distxcept.report.run_folder import add_to_log, write_start_files
+    from distxcept.report.run_folder import write_start_files
     from distxcept.training.build import build_training
 
-    with chatter_aside(args.verbose) as aside:
+    with chatter_aside(args.verbose, log_path(folder, engine.rank)) as aside:
         training = build_training(
             config,
             engine,
@@ -136,7 +137,6 @@ def _build(
             notice=lambda message: None if onlookers.terminal.console.quiet else aside.tell(message),
             make_network=args.make_network,
         )
-        add_to_log(folder, engine.rank, aside.chatter)
     devices = engine.devices()
     if limit_bytes is not None and devices[0].startswith("CPU"):
         limit_process(limit_bytes * len(engine.local_replicas))

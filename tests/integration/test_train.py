@@ -255,4 +255,4 @@ def test_several_tasks_never_train_separately(tmp_path):
     done = run([*MPIRUN, "-np", "2", *command(tmp_path, "apart", "engine.name=single")])
     assert done.returncode == 2
     assert "2 tasks were launched, but engine.name is single" in done.stderr
-    assert not (tmp_path / "apart").exists()
+    assert [path.name for path in (tmp_path / "apart").iterdir()] == ["logs"]

@@ -25,12 +25,21 @@ class BadImages:
         """Every rank has to call it; the chief tells the observer what is new."""
         everywhere = self._engine.exchange(json.dumps(self._fresh).encode())
         self._fresh = []
+        before = len(self._known)
         for index, path, reason in sorted(
             tuple(bad) for message in everywhere for bad in json.loads(message)
         ):
             if path not in self._known:
                 self._observer.bad_image(index, path, reason)
             self._known.add(path)
+        new = len(self._known) - before
+        if new:
+            self._observer.happened(
+                "bad_images",
+                f"{new} image{'s' * (new != 1)} could not be read; `distxcept data check CONFIG` lists all of them before a "
+                "run, data.on_bad_image says whether they end it",
+                count=new,
+            )
 
     def check(self, progress: Progress, *, epoch_ends: bool) -> None:
         """The count is known to all ranks by the update's own sums, so all end alike."""

@@ -215,7 +215,7 @@ class Loop:
             return
         self.progress.skipped_updates += 1
         self.progress.nonfinite_in_a_row += 1
-        message = f"update {self.progress.update} was skipped on all replicas: its gradient is not finite"
+        message = f"update {self.progress.update} was skipped on all replicas: its gradient is not finite; {self._remedy()}"
         self.tell.happened("skipped_update", message, loss_scale=outcome.loss_scale)
         limit = self.config.run.max_nonfinite_updates
         if self.progress.nonfinite_in_a_row >= limit:
@@ -227,6 +227,11 @@ class Loop:
                 f"{limit} updates in a row had a non-finite gradient (the last is {self.progress.update}); the last good "
                 f"weights are in {self.saver.folder}; lower optimizer.learning_rate or set optimizer.clip_norm"
             )
+
+    def _remedy(self) -> str:
+        if self.config.precision == "mixed_float16":
+            return "in mixed_float16 some are normal, above all at the start: the loss scale adapts"
+        return "if it comes again, lower optimizer.learning_rate or set optimizer.clip_norm"
 
     def _evaluate(self, epoch: int, total: int, *, last: bool) -> None:
         update = self.progress.update

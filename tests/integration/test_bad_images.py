@@ -86,6 +86,9 @@ def test_bad_files_on_one_rank(reasons):
         check_listing(folder / name / "bad_images.jsonl", expected)
         lines = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
         assert lines[-1]["samples"] == SAMPLES - len(expected)
+        events = [json.loads(line) for line in (folder / name / "events.jsonl").read_text().splitlines()]
+        told = [(one["update"], one["count"]) for one in events if one["kind"] == "bad_images"]
+        assert told == [(2, len(expected))]
         results[name] = load_file(folder / name / "checkpoints" / "update-00000002" / "tensors.safetensors")
     one, two = results["one"], results["two"]
     largest = max(np.max(np.abs(one[k] - two[k])) / max(np.max(np.abs(one[k])), 1e-30) for k in one)

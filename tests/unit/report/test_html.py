@@ -74,6 +74,12 @@ def test_nothing_is_loaded_from_elsewhere(tmp_path):
     assert "default-src 'none'" in page
 
 
+def test_bad_images_stand_in_the_timeline(tmp_path):
+    event = {"kind": "bad_images", "time": STARTED, "update": 7, "message": "3 images could not be read"}
+    page = run_page(Run(make_run(tmp_path / "run", events=[started(), event])))
+    assert "<td>7</td><td>bad images</td><td>3 images could not be read</td>" in page
+
+
 def test_markers_and_devices():
     events = [
         started(), started(5), {"kind": "skipped_update", "update": 7, "message": "x"}, {"kind": "saved", "update": 9}

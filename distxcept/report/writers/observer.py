@@ -16,7 +16,7 @@ from distxcept.report.writers import About, Writer, open_writer
 from distxcept.training.events import Observer, TrainRecord, ValidationRecord
 
 HISTOGRAMS_EVERY_SECONDS = 60.0
-"""At an evaluation; twenty million weights take a second or two."""
+"""At an evaluation, or in a run without any at a record; twenty million weights take a second or two."""
 INSTALL = {"wandb": "pip install 'distxcept[wandb]'", "mlflow": "pip install 'distxcept[mlflow]'"}
 
 
@@ -38,8 +38,10 @@ class Written(Observer):
         self._writers: dict[str, Writer] = {}
         self._summary: dict[str, Any] = {}
         self._drawn: float | None = None
+        self._validates, self._recorded = True, False
 
     def started(self, start: dict[str, Any]) -> None:
+        self._validates = start["validation_samples"] > 0
         for name in self._names:
             try:
                 self._writers[name] = self._opening(name, self._about)
@@ -51,15 +53,14 @@ class Written(Observer):
     def trained(self, record: TrainRecord) -> None:
         values = _finite(asdict(record))
         self._each(lambda writer: writer.scalars("train", record.update, values))
+        if self._recorded and not self._validates:
+            self._histograms(record.update)
+        self._recorded = True
 
     def validated(self, record: ValidationRecord) -> None:
         values = _finite(asdict(record))
         self._each(lambda writer: writer.scalars("validation", record.update, values))
-        now = time.monotonic()
-        if self._writers and (self._drawn is None or now - self._drawn >= HISTOGRAMS_EVERY_SECONDS):
-            self._drawn = now
-            weights = cache(self._read_weights)  # off the device once, by the first writer
-            self._each(lambda writer: writer.histograms(record.update, weights()))
+        self._histograms(record.update)
 
     def described(self, found: Entry) -> None:
         """`found` is what predictions.json holds."""
@@ -91,6 +92,13 @@ class Written(Observer):
     def __exit__(self, *error: object) -> None:
         self._each(lambda writer: writer.close(self._summary))
         self._writers = {}
+
+    def _histograms(self, update: int) -> None:
+        now = time.monotonic()
+        if self._writers and (self._drawn is None or now - self._drawn >= HISTOGRAMS_EVERY_SECONDS):
+            self._drawn = now
+            weights = cache(self._read_weights)  # off the device once, by the first writer
+            self._each(lambda writer: writer.histograms(update, weights()))
 
     def _each(self, act: Callable[[Writer], None]) -> None:
         for name, writer in list(self._writers.items()):

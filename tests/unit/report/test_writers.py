@@ -4,6 +4,7 @@ import io
 import struct
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from run_folders import started
 from distxcept.report.drawings import confusion_png, samples_png
 from distxcept.report.profiling import Profile
 from distxcept.report.writers import WRITERS, About, open_writer
+from distxcept.report.writers import observer as observer_module
 from distxcept.report.writers.observer import Written
 from distxcept.training.events import TrainRecord, ValidationRecord
 
@@ -79,6 +81,21 @@ def test_what_a_writer_gets():
     assert "update" not in values
     assert values["accuracy"] == 0.5
     assert recorder.calls[-1] == ("close", {"update": 7})
+
+
+def test_histograms_of_a_run_without_evaluations(monkeypatch):
+    """Not at the first record, then once a minute; where there are evaluations, at none of the records."""
+    clock = iter([100.0, 130.0, 160.0])
+    monkeypatch.setattr(observer_module.time, "monotonic", lambda: next(clock))
+    for samples, expected in ((0, [2, 4]), (50, [])):
+        recorder, read = Recorder(), []
+        observer, told = written({"one": recorder}, read_weights=lambda read=read: read.append(1) or {})
+        with observer:
+            observer.started(started(validation_samples=samples))
+            for update in (1, 2, 3, 4):
+                observer.trained(replace(TRAINED, update=update))
+        assert [call[1] for call in recorder.calls if call[0] == "histograms"] == expected
+        assert len(read) == len(expected) and told == []
 
 
 @pytest.mark.parametrize("fails", ["scalars", "histograms", "image", "text", "close"])

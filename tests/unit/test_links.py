@@ -1,4 +1,4 @@
-"""Every page is reached from README, every link between pages leads somewhere, pieces of config are valid."""
+"""Every page is reached from README, every link leads somewhere, pieces of config are valid, nothing is left to fill in."""
 
 import re
 from pathlib import Path
@@ -8,6 +8,8 @@ import yaml
 
 from distxcept.config.schema import Config
 from tests.pages import PAGES, REPOSITORY
+
+LEFTOVER = re.compile(r"@[A-Z][A-Z0-9_]*@|\b(TODO|FIXME|TBD|XXX)\b")
 
 
 def links(page: Path) -> list[str]:
@@ -52,3 +54,17 @@ def test_pieces_of_config_are_valid(text):
 
 def test_there_are_some():
     assert len(SNIPPETS) >= 2
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_nothing_is_left_to_be_filled_in(page):
+    lines = enumerate(page.read_text().splitlines(), 1)
+    left = [f"{page.name}:{number}: {line}" for number, line in lines if LEFTOVER.search(line)]
+    assert not left
+
+
+def test_leftovers_are_recognised():
+    left = ["| @ACC@ |", "@S71@ and", "TODO: measure", "<!-- FIXME -->", "TBD", "XXX figures"]
+    assert [line for line in left if not LEFTOVER.search(line)] == []
+    fine = ["you@example.org and me@example.org", "0.33GB/s@120us", "`@dataclass`", "RUN:update=N"]
+    assert [line for line in fine if LEFTOVER.search(line)] == []

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from launchers import MPIRUN, python, run, skip_without
 from PIL import Image
+from safetensors.numpy import load_file
+from small_runs import difference
 
 import distxcept
 from distxcept import Callback, Run, Trainer
@@ -111,3 +114,21 @@ def test_runs_are_named_as_on_the_command_line(trained):
     assert Run(f"{folder}:update=6").update == 6
     with pytest.raises(ConfigError, match="update=6"):
         _ = Run(f"{folder}:update=5").update
+
+
+@pytest.mark.soak
+@pytest.mark.mpi
+def test_a_script_in_two_ranks_gives_the_weights_of_one_process(tmp_path):
+    skip_without("horovod", "mpirun")
+    found = {}
+    for ranks in (1, 2):
+        launcher = [*MPIRUN, "-np", str(ranks)] if ranks > 1 else []
+        done = run([*launcher, *python("api_in_ranks.py", tmp_path, f"ranks-{ranks}")])
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert done.stdout.splitlines() == ["heard of update 4"], "callbacks are of the first rank"
+        folder = tmp_path / f"ranks-{ranks}"
+        assert json.loads((folder / "plan.json").read_text())["replicas"] == ranks
+        found[ranks] = load_file(folder / "checkpoints" / "update-00000004" / "tensors.safetensors")
+    apart = difference(found[2], found[1])
+    print(f"largest relative difference {apart:.2g}")
+    assert apart < 1e-11

@@ -43,6 +43,23 @@ def test_quickstart_and_the_proof(clone: Path) -> None:
     assert worst and float(worst[1]) < 1e-11, said
 
 
+def test_quantised_exports_of_the_quickstart_answer_as_its_model(tmp_path: Path) -> None:
+    """Within a point of top-1, on all of its validation images. The rest of `make quickstart`, in this environment."""
+    environ = {"PYTHONPATH": str(REPOSITORY)}
+    flowers = ("data/flowers", "--train", "960", "--validation", "200")
+    run(sys.executable, "-m", "distxcept.data.flowers", *flowers, folder=tmp_path, **environ)
+    distxcept = (sys.executable, "-m", "distxcept.cli.main")
+    config = str(REPOSITORY / "configs" / "quickstart.yaml")
+    run(*distxcept, "train", "-q", config, folder=tmp_path, **environ)
+    for quantize in ("float16", "int8"):
+        order = ("export", "runs/quickstart", "--format", "tflite", "--quantize", quantize, "--json")
+        found = json.loads(run(*distxcept, *order, folder=tmp_path, **environ))
+        print(quantize, found)
+        assert found["images"] == 200
+        assert found["accuracy_before"] > 0.85
+        assert abs(found["accuracy_before"] - found["accuracy_after"]) <= 0.01 + 1e-9
+
+
 def test_every_measurement_runs(tmp_path: Path) -> None:
     """`QUICK=1 benchmarks/everything.sh`"""
     run("benchmarks/everything.sh", str(tmp_path), QUICK="1", PYTHON=sys.executable)

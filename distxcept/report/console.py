@@ -31,6 +31,7 @@ WARNING_KINDS = (
     "save_failed",
     "out_of_memory",
     "skipped_update",
+    "bad_images",
     "straggler",
     "telemetry_failed",
 )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import Any, TextIO
 
 from distxcept import __version__
 from distxcept.batching import BatchPlan
@@ -32,13 +32,6 @@ def make_run_folder(config: Config) -> Path:
     except OSError as error:
         raise ConfigError(f"run.dir: {folder} cannot be made: {error.strerror}") from error
     return folder
-
-
-def add_to_log(folder: Path, rank: int, chatter: IO[bytes]) -> None:
-    """Appended: the supervisor's log of this rank is the same file."""
-    chatter.seek(0)
-    with suppress(OSError), (folder / "logs" / f"rank-{rank}.log").open("ab") as log:
-        log.write(chatter.read())
 
 
 def write_start_files(

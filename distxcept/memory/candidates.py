@@ -73,7 +73,7 @@ def candidates(config: Config, plan: BatchPlan, situation: Situation) -> list[Ca
     remats = {"auto": (False, True), "on": (True,), "off": (False,)}[config.memory.remat]
     micros = micro_batches(plan) if config.batch.micro == "auto" else [plan.micro_batch]
     return [
-        _candidate(config, plan.with_micro(micro), remat, situation) for remat in remats for micro in micros
+        candidate(config, plan.with_micro(micro), remat, situation) for remat in remats for micro in micros
     ]
 
 
@@ -86,7 +86,8 @@ def micro_batches(plan: BatchPlan) -> list[int]:
     return sorted({plan.with_micro(size * plan.virtual_batch).micro_batch for size in sizes}, reverse=True)
 
 
-def _candidate(config: Config, plan: BatchPlan, remat: bool, situation: Situation) -> Candidate:
+def candidate(config: Config, plan: BatchPlan, remat: bool, situation: Situation) -> Candidate:
+    """This plan, estimated."""
     blocks = plan.blocks(plan.virtual_per_update)
     samples = max(len(block) for block in blocks) * plan.virtual_batch
     work = Work(

@@ -1,19 +1,15 @@
 """The telemetry of a run: which cards to look at, what to compare them with, where to write."""
 
 from pathlib import Path
-from typing import cast
 
 import tensorflow as tf
 
 from distxcept.data.host import free_memory
-from distxcept.memory.candidates import Situation
-from distxcept.memory.estimate import Device, EngineName
 from distxcept.memory.memory_plan import read_memory_plan
 from distxcept.memory.notices import SETTLING_UPDATES, Judge, Larger
 from distxcept.memory.nvml import read_cards
 from distxcept.memory.roomier import Roomier
 from distxcept.memory.telemetry import Telemetry
-from distxcept.model.layout import Layout
 from distxcept.report.telemetry_files import TelemetryFiles
 from distxcept.training.build import Training
 from distxcept.training.own_cards import numbers_of_cards, pids_of_job
@@ -31,7 +27,7 @@ def telemetry_of(training: Training, run_folder: Path) -> Telemetry:
         every_seconds=config.run.telemetry_every,
         judge=Judge(
             own_pids=pids_of_job(engine),
-            larger=_larger(training, run_folder, "gpu" if gpus else "cpu"),
+            larger=_larger(training, run_folder),
             host_free_bytes=free_memory,
             settling_updates=max(SETTLING_UPDATES, filling),
         ),
@@ -46,15 +42,9 @@ def telemetry_of(training: Training, run_folder: Path) -> Telemetry:
     )
 
 
-def _larger(training: Training, run_folder: Path, device: Device) -> Larger:
-    config, plan, layout = training.config, training.plan, training.network
-    if not isinstance(layout, Layout):  # what another model would need is not known
+def _larger(training: Training, run_folder: Path) -> Larger:
+    config, situation = training.config, training.situation
+    if situation is None:
         return lambda moment, free_bytes: None
-    situation = Situation(
-        layout=layout,
-        device=device,
-        engine=cast(EngineName, training.engine.name),
-        masked=bool(plan.samples % plan.global_batch) and config.data.remainder == "keep",
-    )
     tried = config.batch.micro == "auto" or read_memory_plan(run_folder) is not None
-    return Roomier(config, plan, training.remat, situation, tried=tried)
+    return Roomier(config, training.plan, training.remat, situation, tried=tried)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -11,12 +11,16 @@ from distxcept.checkpoint.compatibility import training_identity
 from distxcept.checkpoint.names import weights_path
 from distxcept.cluster.sameness import data_disagreement
 from distxcept.config.schema import Config
+from distxcept.data.host import usable_cores
 from distxcept.data.options import pipeline_options
 from distxcept.data.sources import Source, open_sources
 from distxcept.engines import Engine
 from distxcept.engines.devices import has_one_thread_each, one_thread_each
 from distxcept.errors import ConfigError, DataError
+from distxcept.memory.candidates import Situation
+from distxcept.memory.estimate import EngineName
 from distxcept.memory.memory_plan import MemoryPlan
+from distxcept.model.layout import Layout
 from distxcept.model.network import GIVEN, MakeNetwork, Network
 from distxcept.model.weights import load_weights
 from distxcept.model.xception import Xception
@@ -47,6 +51,20 @@ class Training:
     @property
     def network(self) -> Network:
         return self.update.accumulator.model
+
+    @property
+    def situation(self) -> Situation | None:
+        """For the estimate of memory; what a model that is none of ours would need is not known."""
+        plan, layout = self.plan, self.network
+        if not isinstance(layout, Layout):
+            return None
+        return Situation(
+            layout=layout,
+            device="cpu" if self.engine.devices()[0].startswith("CPU") else "gpu",
+            engine=cast(EngineName, self.engine.name),
+            masked=bool(plan.samples % plan.global_batch) and self.config.data.remainder == "keep",
+            threads=self.config.engine.threads or usable_cores(),
+        )
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from distxcept.config.size import show_size
+from distxcept.memory.candidates import candidate
 from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.training.build import Training
 from distxcept.training.events import Observer, Observers
@@ -25,7 +27,12 @@ def start_facts(training: Training, progress: Progress, run_folder: Path) -> dic
     """What is trained, on what, and how: for the panel at the start and the first line of events.jsonl."""
     engine, plan, validation = training.engine, training.plan, training.validation
     config = training.config
-    limit = "" if config.memory.limit is None else f", at most {config.memory.limit} a device"
+    memory = str(MemoryPlan(plan.micro_batch, training.remat))
+    if training.situation is not None:
+        estimated = candidate(config, plan, training.remat, training.situation).needed_bytes
+        memory += f", by the estimate {show_size(estimated)} beside TensorFlow itself"
+    if config.memory.limit is not None:
+        memory += f"; at most {config.memory.limit} a device"
     return {
         "model": f"{training.network.title}, {config.model.image_size} px; {config.precision}, "
         f"{config.optimizer.name}" + (f", frozen up to {config.model.freeze}" if config.model.freeze else ""),
@@ -40,7 +47,7 @@ def start_facts(training: Training, progress: Progress, run_folder: Path) -> dic
         "replicas": engine.replicas,
         "devices": engine.devices(),
         "batch": plan.equation(),
-        "memory": f"{MemoryPlan(plan.micro_batch, training.remat)}{limit}",
+        "memory": memory,
         "samples_done": progress.samples,
         "run_folder": str(run_folder),
     }

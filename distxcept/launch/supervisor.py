@@ -86,15 +86,16 @@ class Supervisor:
         with StopRequests() as requests:
             while True:
                 ending = self._attempt(requests)
-                smaller = self._smaller_plan()
-                verdict = decide(ending, self._chances(ending, smaller is not None))
+                smaller = None if ending.smaller_plan_left else self._smaller_plan()
+                possible = ending.smaller_plan_left or smaller is not None
+                verdict = decide(ending, self._chances(ending, possible))
                 self._note(verdict, ending)
                 if verdict.action in ("done", "over"):
                     return verdict.code
                 if verdict.action == "shrink":
-                    assert smaller is not None
-                    write_memory_plan(self.run_folder, *smaller, verdict.reason)
-                    self.say(f"{verdict.reason}; going on with {smaller[0]}")
+                    if smaller is not None:
+                        write_memory_plan(self.run_folder, *smaller, verdict.reason)
+                    self.say(f"{verdict.reason}; going on with {read_memory_plan(self.run_folder)}")
                     pause_seconds = self.policy.first_pause_seconds
                 else:
                     pause_seconds = self._prepare_restart(verdict, ending)
@@ -108,6 +109,7 @@ class Supervisor:
         kill_counters = own_counter_files()
         kills = count_oom_kills(kill_counters)
         statuses = read_statuses(self.run_folder)
+        limit = read_memory_plan(self.run_folder)
         sizes = log_sizes(self.run_folder, range(ranks.size))
         child = Child(
             ranks.command(resume_auto=self._attempts > 0 and self.has_new_snapshot()),
@@ -127,6 +129,7 @@ class Supervisor:
             log_tails=log_tails(self.run_folder, sizes),
             oom_kills=count_oom_kills(kill_counters) - kills,
             stop_signal=requests.first,
+            smaller_plan_left=read_memory_plan(self.run_folder) not in (limit, None),
         )
 
     def _wait_for_saves(self, before: Mapping[int, RankStatus], requests: StopRequests) -> None:

@@ -65,6 +65,8 @@ class Ending:
     """By the kernel in our memory group, during this attempt."""
     stop_signal: int | None = None
     """The signal that asked us to stop, if one did."""
+    smaller_plan_left: bool = False
+    """The training itself told the next process, during this attempt, to take a smaller memory plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +144,8 @@ def _telling_code(ending: Ending, cause: RankStatus | None) -> int:
 def _memory_evidence(ending: Ending, died_by: int | None) -> str | None:
     if ending.oom_kills and (died_by is not None or ending.code == PeerLostError.exit_code):
         return "the kernel killed a rank for its memory"
+    if ending.smaller_plan_left:
+        return "the training ran out of memory and left a smaller plan"
     for rank, tail in sorted((ending.log_tails or {}).items()):
         found = OUT_OF_MEMORY.search(tail)
         if found:

@@ -87,6 +87,16 @@ def test_a_smaller_plan_that_fits_ends_well(tmp_path):
     assert json.loads((tmp_path / "memory_plan.json").read_text())["micro"] == 4
 
 
+def test_a_smaller_plan_that_the_training_left_is_taken_as_it_is(tmp_path):
+    """Not halved again: the plan that it names has never run. No restart of the one is used up by it."""
+    code, _, stderr = finish(start(tmp_path, "leaves_plan", "leaves_plan", "0", restarts=1))
+    assert code == 0, stderr
+    plan = json.loads((tmp_path / "memory_plan.json").read_text())
+    assert plan["micro"] == 4
+    assert [failed["micro"] for failed in plan["failed"]] == [16, 8]
+    assert "left a smaller plan; going on with micro batch 8\n" in stderr
+
+
 def test_unexplained_deaths_without_progress_lead_to_a_smaller_plan(tmp_path):
     code, _, stderr = finish(start(tmp_path, "SIGSEGV", "SIGSEGV", "0"))
     assert code == 0, stderr

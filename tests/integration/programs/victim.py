@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from distxcept.cluster.status import own_status, write_status
+from distxcept.memory.memory_plan import MemoryPlan, read_plan_in_use, write_memory_plan
 
 folder, *steps = sys.argv[1:]
 resume = steps[-1] == "resume"
@@ -49,6 +50,12 @@ elif step in ("bad_alloc", "stubborn"):
     announce()
     os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n")
     os.abort()
+elif step == "leaves_plan":
+    announce()
+    used = read_plan_in_use(run_folder).plan
+    write_memory_plan(run_folder, MemoryPlan(used.micro // 2, False), used, "as the training does")
+    print("ResourceExhaustedError: OOM when allocating tensor", file=sys.stderr, flush=True)
+    sys.exit(6)
 elif step in ("listens", "deaf"):
     signal.signal(signal.SIGUSR1, (lambda *_: os._exit(75)) if step == "listens" else signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -70,6 +70,9 @@ CASES = [
     (dict(code=139, log_tails={0: "RuntimeError: could not create a primitive"}), FULL, "shrink", 4),
     (dict(code=1, log_tails={0: "ResourceExhaustedError: OOM when allocating tensor"}), FULL, "shrink", 4),
     (dict(code=139, log_tails={0: "E CUDA_ERROR_OUT_OF_MEMORY: out of memory"}), FULL, "shrink", 4),
+    # the training has said so itself, and how to go on
+    (dict(code=6, statuses=(LOST,), smaller_plan_left=True), FULL, "shrink", 4),
+    (dict(code=6, statuses=(LOST,), smaller_plan_left=True), USED_UP, "shrink", 4),
     # the training's own notice that it has gone on is no sign of the end
     (
         dict(code=137, log_tails={0: "update 3 ran\nout of memory with micro batch 8; it runs"}),

@@ -28,6 +28,7 @@ from distxcept.errors import (
     PeerLostError,
     StopRequested,
 )
+from distxcept.memory.last_words import OUT_OF_MEMORY
 
 Action = Literal["done", "over", "restart", "shrink"]
 
@@ -36,13 +37,6 @@ PERMANENT = {error.exit_code for error in (ConfigError, DataError, DivergedError
 
 POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Deaths by these were somebody's wish, not an accident."""
-
-OUT_OF_MEMORY = re.compile(
-    r"std::bad_alloc|Resource_?Exhausted|could not create a primitive|OOM when allocating|Cannot allocate memory|"
-    r"MemoryError|oom[-_]kill|(?<!ran\s)(?<!running\s)out of memory",
-    re.IGNORECASE,
-)
-"""Last words of a process without memory; not the training's own notice that it `ran out of memory` and went on."""
 
 _MPICH_SIGNAL = re.compile(r"APPLICATION TERMINATED WITH THE EXIT STRING: .*\(signal (\d+)\)")
 LOST_PEER = re.compile(

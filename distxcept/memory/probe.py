@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from distxcept.cluster.machine import package_versions
 from distxcept.errors import DistxceptError
+from distxcept.memory.last_words import OUT_OF_MEMORY
 
 TRIAL_MODULE = "distxcept.training.trial"
 TRIAL_TIMEOUT_SECONDS = 1800
@@ -112,9 +113,9 @@ def run_child(request: Mapping[str, Any], micro_batch: int) -> Measured:
         return Measured(micro_batch, remat, **answer)
     except (IndexError, ValueError, TypeError):
         reason = f"the trial ended with {child.returncode}"
-        last = child.stderr.strip().splitlines()[-1:]
-        if child.returncode > 0 and "memory" not in "".join(last).lower():
-            raise TrialFailed(f"{reason}: {''.join(last)[:500]}") from None
+        last = "".join(child.stderr.strip().splitlines()[-1:])
+        if child.returncode > 0 and "memory" not in last.lower() and not OUT_OF_MEMORY.search(last):
+            raise TrialFailed(f"{reason}: {last[:500]}") from None
         return Measured(micro_batch, remat, False, reason=reason)
 
 

@@ -16,6 +16,9 @@ from typing import Any
 LONGEST_MICRO_STEPS = 2
 """Micro steps of a trial: with two there is everything that more would hold in memory."""
 
+MEMORY_RAN_OUT = "memory ran out"
+"""Said of a candidate that fails, in the log of a run that goes on: no last words of a process (last_words.py)."""
+
 UPDATES_AHEAD = 2
 """Samples of the next updates that a run on a CPU holds in the same memory."""
 
@@ -103,7 +106,7 @@ def run_trial(request: Request) -> Trial:
         outcome = update([batch], plan, key=number, rate=0.0, remat=request.remat)
         seconds = time.monotonic() - began
         if outcome.out_of_memory:
-            return Trial(False, reason="out of memory")
+            return Trial(False, reason=MEMORY_RAN_OUT)
     peak = Peak(device).read()
     return Trial(True, peak, seconds * steps / max(1, len(plan.micro_steps(tried))))
 

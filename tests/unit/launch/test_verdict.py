@@ -6,6 +6,9 @@ import pytest
 
 from distxcept.cluster.status import RankStatus
 from distxcept.launch.verdict import Chances, Ending, decide
+from distxcept.memory.measuring import describe
+from distxcept.memory.probe import Measured
+from distxcept.training.trial import MEMORY_RAN_OUT
 
 FULL = Chances(restarts_left=2, may_restart=True, smaller_plan=True)
 NO_SMALLER = Chances(restarts_left=2, may_restart=True)
@@ -109,6 +112,14 @@ CASES = [
 def test_verdict(ending, chances, action, code):
     verdict = decide(Ending(**ending), chances)
     assert (verdict.action, verdict.code) == (action, code), verdict.reason
+
+
+@pytest.mark.parametrize("reason", [MEMORY_RAN_OUT, "the trial ended with -6"])
+def test_a_trial_that_does_not_fit_says_nothing_of_the_end_of_the_run(reason):
+    """Trials are part of every first start; a rank that is lost later was not lost for memory."""
+    said = describe(Measured(64, False, False, reason=reason))
+    assert "does not fit" in said
+    assert decide(Ending(code=137, statuses=RUNNING, log_tails={0: said}), FULL).action == "restart"
 
 
 def test_reason_of_a_permanent_error_is_the_message_of_the_rank_that_failed_first():

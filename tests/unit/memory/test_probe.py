@@ -89,6 +89,7 @@ def test_takes_the_fastest_that_fits():
         ("kill -9 $$", Measured(8, False, False, reason="the trial ended with -9")),
         ("kill -ABRT $$", Measured(8, False, False, reason="the trial ended with -6")),
         ("echo 'std::bad_alloc: out of memory' >&2; exit 1", Measured(8, False, False, reason="the trial ended with 1")),
+        ("echo 'ResourceExhaustedError: {{node}}' >&2; exit 1", Measured(8, False, False, reason="the trial ended with 1")),
     ],
 )  # fmt: skip
 def test_whatever_ends_a_trial(tmp_path, monkeypatch, script, expected):

@@ -6,6 +6,7 @@ from typing import Any
 from distxcept.batching import BatchPlan
 from distxcept.cluster.compute import in_effect
 from distxcept.cluster.machine import processor_name
+from distxcept.config.schema import Config
 from distxcept.config.size import parse_size, show_size
 from distxcept.memory.candidates import Candidate
 from distxcept.memory.memory_plan import MemoryPlan
@@ -44,7 +45,7 @@ def measure(
     """The fastest candidate that really fits, by trials, or by what earlier trials of the same have found."""
     cache = Cache.of_user()
     relevant = {name: trial["config"][name] for name in RELEVANT}
-    settings = {**in_effect(), "jit": proposal.config.engine.compiles}
+    settings = {**in_effect(), "jit": proposal.config.engine.compiles, "mix": _mix(proposal.config)}
     about = {name: value for name, value in trial.items() if name != "device"}  # equal cards are of one kind
     key = cache.key({**about, "config": relevant, "kind": kind, "settings": settings})
     known = {(m.micro_batch, m.remat): m for m in cache.read(key) or []}
@@ -64,6 +65,12 @@ def measure(
     best, measured = probe(proposal.candidates, proposal.usable_bytes, attempt)
     cache.write(key, measured)
     return best, measured
+
+
+def _mix(config: Config) -> list[float]:
+    """All of the augmentation that is part of the step: the rest comes before it, on the host."""
+    augment = config.data.augment
+    return [augment.mixup, augment.cutmix] if augment else [0.0, 0.0]
 
 
 def describe(measured: Measured) -> str:

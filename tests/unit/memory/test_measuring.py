@@ -16,11 +16,11 @@ from tests.unit.memory.samples import GIB, card
 MIB = 2**20
 
 
-def proposal(free_bytes: int):
+def proposal(free_bytes: int, **data):
     config = Config.model_validate(
         {
             "model": {"image_size": 96, "width": 0.25},
-            "data": {"train": {"kind": "synthetic", "samples": 64, "classes": 4}},
+            "data": {"train": {"kind": "synthetic", "samples": 64, "classes": 4}} | data,
             "batch": {"global": 32, "virtual": 8},
         }
     )
@@ -51,7 +51,7 @@ def test_a_replica_without_work_in_this_plan_is_tried_with_some():
     assert trial_request(plan, spread, "GPU:0", replica=idle)["virtual_batches"] == 1
 
 
-def measured_with(monkeypatch, tmp_path, free_bytes, device):
+def measured_with(monkeypatch, tmp_path, free_bytes, device, cores=1, **data):
     """The requests of the trials that it took."""
     tried = []
 
@@ -61,10 +61,9 @@ def measured_with(monkeypatch, tmp_path, free_bytes, device):
 
     monkeypatch.setattr(Cache, "of_user", lambda: Cache(tmp_path))
     monkeypatch.setattr(measuring, "run_child", run)
-    plan = proposal(free_bytes)
-    measure(
-        plan, trial_request(plan, plan.batches, device, replica=0), kind="T4 1", notice=lambda message: None
-    )
+    plan = proposal(free_bytes, **data)
+    request = trial_request(plan, replace(plan.batches, cores=cores), device, replica=0)
+    measure(plan, request, kind="T4 1", notice=lambda message: None)
     return tried
 
 
@@ -74,3 +73,18 @@ def test_an_equal_card_and_some_mib_more_or_less_need_no_new_trial(monkeypatch, 
     assert first and first[0]["limit_bytes"] == 8 * GIB
     assert not measured_with(monkeypatch, tmp_path, free + 20 * MIB, "GPU:2")
     assert measured_with(monkeypatch, tmp_path, free - GIB, "GPU:0")
+
+
+@pytest.mark.parametrize(
+    ("changed", "again"),
+    [
+        ({"augment": {"mixup": 0.2}}, True),
+        ({"augment": {"cutmix": 1.0}}, True),
+        ({"cores": 2}, True),
+        ({"augment": None}, False),
+        ({"augment": {"flip": False}}, False),  # the step does not see what the host does before it
+    ],
+)
+def test_what_changes_the_step_needs_a_new_trial(monkeypatch, tmp_path, changed, again):
+    assert measured_with(monkeypatch, tmp_path, 8 * GIB, "GPU:0")
+    assert bool(measured_with(monkeypatch, tmp_path, 8 * GIB, "GPU:0", **changed)) == again

@@ -102,6 +102,7 @@ def candidate(config: Config, plan: BatchPlan, remat: bool, situation: Situation
         remat=remat,
         masked=situation.masked,
         engine=situation.engine,
+        overlaps=_overlaps(config, plan, situation),
         lanes=None if plan.lanes is None else plan.lanes // plan.replicas,
         device=situation.device,
         threads=situation.threads,
@@ -112,3 +113,9 @@ def candidate(config: Config, plan: BatchPlan, remat: bool, situation: Situation
     seconds = (samples + STEP_COST_SAMPLES * plan.max_micro_steps) * (1 + REMAT_COST * remat)
     seconds *= 1 - CORE_EACH_SAVES * plan.core_each
     return Candidate(plan.micro_batch, remat, plan.max_micro_steps, estimate(work), seconds)
+
+
+def _overlaps(config: Config, plan: BatchPlan, situation: Situation) -> bool:
+    """Whether the training may reduce while it still computes; whether it does depends on the number of its updates."""
+    ranks = plan.replicas if situation.engine == "horovod" else 1
+    return ranks > 1 and plan.lanes is None and config.engine.overlap != "off"

@@ -5,7 +5,8 @@
     reduce       gradients on their way through the buckets of the engine
     apply        gradients and, of one weight at a time, what the optimizer makes of it
 
-The phases follow each other, so the peak is that of the largest one. Not among it is what TensorFlow takes for
+The phases follow each other, so the peak is that of the largest one; but where ranks reduce while the last backward
+pass still runs, the buffers of the reduction count for the micro step too. Not among it is what TensorFlow takes for
 itself before the first tensor: see `budget.py`.
 """
 
@@ -72,6 +73,8 @@ class Work:
     masked: bool = False
     """Updates with padding or unreadable images occur; their batch norm cannot use the fused kernel."""
     engine: EngineName = "single"
+    overlaps: bool = False
+    """Gradients leave while the last micro step still runs, as they may with several ranks."""
     lanes: int | None = None
     """Partial sums that this replica keeps for an ordered reduction."""
     device: Device = "gpu"
@@ -120,12 +123,15 @@ def estimate(work: Work) -> Estimate:
     sums: Bytes = Counter(
         {"accumulators": _sums(work) * gradient_bytes, "gradients": (work.side_by_side - 1) * gradient_bytes}
     )
+    reduction = _reduction(work, gradient_bytes)
+    # An upper bound: by the time that the last buffer is filled some activations are gone.
+    on_their_way: Bytes = Counter({"reduction": reduction["reduction"] if work.overlaps else 0})
     largest = max((p.elements for p in trained), default=0) * variable_bytes
     step_values = STEP_VALUES[work.optimizer.name] + (work.optimizer.ema is not None)
     return Estimate(
         {
-            "micro step": state + sums + _micro_step(work),
-            "reduce": state + _reduction(work, gradient_bytes),
+            "micro step": state + sums + on_their_way + _micro_step(work),
+            "reduce": state + reduction,
             "apply": state + Counter({"gradients": gradient_bytes, "workspace": step_values * largest}),
         }
     )

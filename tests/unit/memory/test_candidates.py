@@ -114,3 +114,34 @@ def test_smaller_micro_batches_and_rematerialisation_take_less_and_longer():
     whole, half, _, again, *_ = candidates(config_of(model={"width": 0.25}), plan, SITUATION)
     assert whole.needed_bytes > half.needed_bytes and whole.needed_bytes > again.needed_bytes
     assert whole.relative_seconds < half.relative_seconds < again.relative_seconds
+
+
+@pytest.mark.parametrize(
+    ("engine", "replicas", "settings", "counted"),
+    [
+        ("horovod", 2, {}, True),
+        ("horovod", 2, {"overlap": "off"}, False),
+        ("horovod", 2, {"reduction": "ordered", "lanes": 2}, False),
+        ("horovod", 1, {}, False),
+        ("mirrored", 2, {}, False),
+        ("single", 1, {}, False),
+    ],
+)
+def test_ranks_that_reduce_while_they_compute_hold_both(engine, replicas, settings, counted):
+    config = Config.model_validate(
+        {
+            "data": {"train": {"kind": "synthetic", "samples": 64, "classes": 10}},
+            "batch": {"global": 8, "virtual": 4},
+            "engine": settings,
+        }
+    )
+    plan = plan_batches(
+        samples=64,
+        global_batch=8,
+        virtual_batch=4,
+        micro_batch=4,
+        replicas=replicas,
+        lanes=settings.get("lanes"),
+    )
+    for one in candidates(config, plan, Situation(SITUATION.layout, "gpu", engine, masked=False)):
+        assert (one.estimate.phases["micro step"]["reduction"] > 0) == counted

@@ -87,6 +87,15 @@ def test_reduction_buffers_come_after_the_activations(engine, buffers):
     assert found.phase == "micro step"
 
 
+def test_overlapped_reduction_buffers_stand_beside_the_activations():
+    apart, at_once = of(engine="horovod"), of(engine="horovod", overlaps=True)
+    buffers = at_once.phases["reduce"]["reduction"]
+    assert at_once.phases["micro step"]["reduction"] == buffers > 0
+    assert at_once.total_bytes == apart.total_bytes + buffers
+    assert at_once.phases["reduce"] == apart.phases["reduce"]
+    assert of(overlaps=True) == of(), "one device has nothing to reduce"
+
+
 def test_the_peak_is_that_of_the_largest_phase():
     """One small image: then the gradients on their way through Horovod weigh more than the activations."""
     found = of(micro_batch=1, virtual_batch=1, image_size=71, engine="horovod")

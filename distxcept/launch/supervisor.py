@@ -14,7 +14,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -78,7 +78,7 @@ class Supervisor:
         self.stop_signal: int | None = None
         """What asked us to stop, if anything did."""
         self._unexplained_at: int | None = None
-        """The last update of an attempt that ended by an unexplained death."""
+        """How far an attempt had come that ended by an unexplained death."""
 
     def run(self) -> int:
         """The exit code of the job."""
@@ -147,7 +147,8 @@ class Supervisor:
             restarts_left=self.policy.max_restarts - self._restarts,
             may_restart=self.policy.max_restarts > 0,
             smaller_plan=smaller_plan,
-            unexplained_before=self._unexplained_at is not None and _update(ending) <= self._unexplained_at,
+            unexplained_before=self._unexplained_at is not None
+            and self._reached(ending) <= self._unexplained_at,
         )
 
     def _smaller_plan(self) -> tuple[MemoryPlan, MemoryPlan] | None:
@@ -162,7 +163,7 @@ class Supervisor:
         return None if smaller is None else (smaller, now.plan)
 
     def _prepare_restart(self, verdict: Verdict, ending: Ending) -> float:
-        self._unexplained_at = _update(ending) if verdict.unexplained else None
+        self._unexplained_at = self._reached(ending) if verdict.unexplained else None
         self.ranks, change = self.ranks.after_loss(ending)
         pause_seconds = self.policy.pause_seconds(self._restarts)
         self._restarts += 1
@@ -177,10 +178,19 @@ class Supervisor:
         while time.monotonic() < deadline and not requests.count:
             time.sleep(min(0.1, seconds))
 
+    def _reached(self, ending: Ending) -> int:
+        """The last update that is known of. What a rank said of itself before it died may be some updates old."""
+        saved = [
+            int(name) for folder in self._snapshots() if (name := folder.name[len("update-") :]).isdigit()
+        ]
+        return max([*saved, *(status.update for status in ending.statuses)], default=0)
+
+    def _snapshots(self) -> Iterable[Path]:
+        return (self.run_folder / "checkpoints").glob("update-*")
+
     def has_new_snapshot(self) -> bool:
         """Did this job write one? Else `run.resume` still means what it meant at the first attempt."""
-        folders = (self.run_folder / "checkpoints").glob("update-*")
-        return any(folder.stat().st_mtime >= self._began for folder in folders)
+        return any(folder.stat().st_mtime >= self._began for folder in self._snapshots())
 
     def _note(self, verdict: Verdict, ending: Ending) -> None:
         entry = {
@@ -222,7 +232,3 @@ def _written_since(
 def _is_alive(status: RankStatus) -> bool:
     """As far as can be seen from here."""
     return status.host != socket.gethostname() or psutil.pid_exists(status.pid)
-
-
-def _update(ending: Ending) -> int:
-    return max((status.update for status in ending.statuses), default=0)

@@ -103,6 +103,13 @@ def test_unexplained_deaths_without_progress_lead_to_a_smaller_plan(tmp_path):
     assert json.loads((tmp_path / "memory_plan.json").read_text())["micro"] == 8
 
 
+def test_what_a_rank_said_late_is_no_progress(tmp_path):
+    """The first attempt saved update 1 and died before it said so; the second goes on from there and dies at once."""
+    code, _, stderr = finish(start(tmp_path, "late_news", "late_news", "0"))
+    assert code == 0, stderr
+    assert json.loads((tmp_path / "memory_plan.json").read_text())["micro"] == 8
+
+
 def test_a_restart_goes_on_from_a_snapshot_of_this_job_only(tmp_path):
     code, _, stderr = finish(start(tmp_path, "SIGKILL", "snapshot", "0"))
     assert code == 0, stderr

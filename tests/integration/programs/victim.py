@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from distxcept.cluster.status import own_status, write_status
@@ -46,6 +47,11 @@ if step == "snapshot":
     (run_folder / "checkpoints" / "update-00000001").mkdir(parents=True)
     announce()
     os.kill(os.getpid(), signal.SIGKILL)
+elif step == "late_news":
+    (run_folder / "checkpoints" / "update-00000001").mkdir(parents=True, exist_ok=True)
+    write_status(run_folder, replace(own_status(0, 1), update=1 if resume else 0))
+    announce()
+    os.kill(os.getpid(), signal.SIGSEGV)
 elif step in ("bad_alloc", "stubborn"):
     announce()
     os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n")

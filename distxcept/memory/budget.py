@@ -12,6 +12,8 @@ CPU_OWN_BYTES = 740 * 2**20
 """Interpreter, TensorFlow and the traced graph of the update: measured by benchmarks/memory.py."""
 GPU_OWN_BYTES = 600 * 2**20
 """CUDA context, cuDNN and cuBLAS, outside of TensorFlow's allocator. An assumption: no GPU was at hand to measure."""
+HOST_PART = 0.5
+"""Of the host's free memory that a run takes without having been told how much."""
 BESIDE_BYTES = 64 * 2**20
 """Under `memory.limit` a run on a CPU holds more than its update: what the threads need that read, save and watch.
 
@@ -70,11 +72,14 @@ def beside_update(budget: Budget) -> Budget:
 
 
 def host_budget(free_bytes: int, replicas: int, processes: int, memory: MemorySection) -> Budget:
-    """The host as a device: its free memory is shared by the replicas that run there."""
-    each = free_bytes // replicas
+    """The host as a device: its free memory, or a part of it, is shared by the replicas that run there."""
+    part = HOST_PART if memory.limit is None else 1.0
+    each = round(free_bytes * part) // replicas
     own = CPU_OWN_BYTES * processes // replicas
+    taken = f", {part:.0%} of it taken" if part < 1 else ""
     shared = f", shared by {replicas} replicas" if replicas > 1 else ""
-    return Budget("cpu", f"this host: {show_size(free_bytes)} free{shared}", each, own, 0, _limit(memory))
+    text = f"this host: {show_size(free_bytes)} free{taken}{shared}"
+    return Budget("cpu", text, each, own, 0, _limit(memory))
 
 
 def _limit(memory: MemorySection) -> int | None:

@@ -8,6 +8,7 @@ An earlier process that was lost for want of memory has left its word in the run
 """
 
 import json
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import cast
@@ -18,9 +19,9 @@ from distxcept.data.host import free_memory, usable_cores
 from distxcept.data.peek import Glimpse
 from distxcept.engines import Engine
 from distxcept.errors import DoesNotFitError
-from distxcept.memory.budget import fullest_card_budget, host_budget
+from distxcept.memory.budget import Budget, fullest_card_budget, host_budget
 from distxcept.memory.estimate import EngineName
-from distxcept.memory.measuring import kind_of, measure, nothing_fits, trial_request
+from distxcept.memory.measuring import LIMIT_STEP_BYTES, kind_of, measure, nothing_fits, trial_request
 from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.memory.nvml import GpuState, read_cards
 from distxcept.memory.planning import Proposal, make_plan
@@ -28,8 +29,6 @@ from distxcept.memory.probe import TrialFailed
 from distxcept.memory.sharing import told_at_start
 from distxcept.training.own_cards import device_for_child, numbers_of_cards, pids_of_job
 
-HOST_PART = 0.5
-"""Of the host's free memory that a run takes without having been told how much."""
 SHARE_UNITS = 8
 """Resolution of shares: the slowest replica gets so many."""
 SHARES_DIFFER = 1.1
@@ -56,8 +55,7 @@ def choose_plan(
     """Eager, on all ranks. `plan` has the config's micro batch, or any if that is auto."""
     cards = read_cards(numbers_of_cards(engine.devices()))
     at_work = engine.ranks > 1  # ranks have tried each other out by now
-    for sentence in told_at_start(cards, pids_of_job(engine), at_work=at_work):
-        notice(sentence)
+    _tell_of_all(engine, told_at_start(cards, pids_of_job(engine), at_work=at_work), notice)
     fixed = MemoryPlan(plan.micro_batch, config.memory.remat == "on")
     if config.batch.micro != "auto" or plan.lanes is not None:
         chosen = fixed
@@ -78,6 +76,18 @@ def choose_plan(
     return plan.with_micro(limited.micro), limited
 
 
+def _tell_of_all(engine: Engine, sentences: Sequence[str], notice: Callable[[str], None]) -> None:
+    """Every rank looks at its own cards; the chief, whom the user hears, tells what all of them found."""
+    own = json.dumps({"host": socket.gethostname(), "sentences": list(sentences)})
+    for rank, message in enumerate(engine.exchange(own.encode())):
+        found = json.loads(message)
+        for sentence in found["sentences"]:
+            if rank == engine.rank:
+                notice(sentence)
+            elif engine.is_chief:
+                notice(f"rank {rank} on {found['host']}: {sentence}")
+
+
 def _choices_of_all(
     config: Config,
     engine: Engine,
@@ -86,15 +96,34 @@ def _choices_of_all(
     cards: Sequence[GpuState],
     notice: Callable[[str], None],
 ) -> list[Choice]:
-    """The choice of each rank. Of each kind of device the first rank measures, so that equal ones do not repeat it."""
+    """The choice of each rank. Of each kind of device one rank measures, so that equal ones do not repeat it."""
     own = kind_of(engine.devices()[0], cards)
     kind = f"{own} {plan.shares[engine.local_replicas[0]]}"
-    kinds = [message.decode() for message in engine.exchange(kind.encode())]
+    budget_bytes = _budget(config, engine, cards).tensor_bytes
+    messages = engine.exchange(json.dumps([kind, budget_bytes]).encode())
+    measuring = fullest_of_kind([tuple(json.loads(message)) for message in messages])
     mine = Choice(0, False)
-    if kinds.index(kind) == engine.rank:
+    if engine.is_chief and measuring[engine.rank] != engine.rank:
+        notice(
+            f"rank {measuring[engine.rank]} has the least memory among equal devices: it finds out what fits"
+        )
+    if measuring[engine.rank] == engine.rank:
         mine = _choose_here(engine, plan, propose(config, engine, plan, classes, cards), own, notice)
     found = [Choice(**json.loads(message)) for message in engine.exchange(json.dumps(asdict(mine)).encode())]
-    return [found[kinds.index(kind)] for kind in kinds]
+    return [found[rank] for rank in measuring]
+
+
+def fullest_of_kind(devices: Sequence[tuple[str, int]]) -> list[int]:
+    """Pure: from the (kind, usable bytes) of each rank to the rank that measures for it, the one with the least memory.
+
+    Some MiB more or less are no difference: else now the one and now the other would measure, without the other's cache.
+    """
+    steps = [(usable_bytes // LIMIT_STEP_BYTES, rank) for rank, (_, usable_bytes) in enumerate(devices)]
+    fullest = {
+        kind: min(step for step, (other, _) in zip(steps, devices, strict=True) if other == kind)
+        for kind, _ in devices
+    }
+    return [fullest[kind][1] for kind, _ in devices]
 
 
 def _choose_here(
@@ -122,18 +151,20 @@ def propose(
     config: Config, engine: Engine, plan: BatchPlan, classes: int, cards: Sequence[GpuState]
 ) -> Proposal:
     """What the estimate says for this engine's devices; `cards` is what the driver tells of them."""
-    budget = fullest_card_budget(cards, config.memory)
-    if budget is None:
-        part = 1.0 if config.memory.limit is not None else HOST_PART
-        on_host = engine.local_ranks * len(engine.local_replicas)
-        budget = host_budget(round(free_memory() * part), on_host, engine.local_ranks, config.memory)
     return make_plan(
         config,
-        budget,
+        _budget(config, engine, cards),
         Glimpse(plan.samples, classes),
         replicas=plan.replicas,
         engine=cast(EngineName, engine.name),
         threads=config.engine.threads or usable_cores(),
+    )
+
+
+def _budget(config: Config, engine: Engine, cards: Sequence[GpuState]) -> Budget:
+    on_host = engine.local_ranks * len(engine.local_replicas)
+    return fullest_card_budget(cards, config.memory) or host_budget(
+        free_memory(), on_host, engine.local_ranks, config.memory
     )
 
 

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from distxcept.cli.main import main
+from distxcept.config.schema import MemorySection
+from distxcept.data import host
 from distxcept.memory import nvml
+from distxcept.memory.budget import host_budget
 from distxcept.memory.nvml import GpuState, NvmlUnavailable
 
 CONFIG = """\
@@ -161,6 +164,16 @@ def test_the_host_where_there_is_no_card(config, capsys):
     found = plan(capsys, config, "model.image_size=71", "model.width=0.1", "engine.devices=2")
     assert found["device"]["kind"] == "cpu"
     assert "shared by 2 replicas" in found["device"]["name"]
+
+
+def test_a_host_is_planned_for_as_the_training_does(config, capsys, monkeypatch):
+    """Both take half of what is free."""
+    monkeypatch.setattr(host, "free_memory", lambda: 8 * GIB)
+    half = plan(capsys, config, "model.image_size=71")["device"]["memory_bytes"]
+    assert half == host_budget(8 * GIB, 1, 1, MemorySection()).memory_bytes == 4 * GIB
+    assert (
+        plan(capsys, config, "model.image_size=71", "memory.limit=6GiB")["device"]["memory_bytes"] == 8 * GIB
+    )
 
 
 def test_known_data_needs_no_assumption(tmp_path, capsys):

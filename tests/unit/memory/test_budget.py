@@ -36,9 +36,11 @@ def test_of_a_card(memory, expected):
 @pytest.mark.parametrize(
     ("replicas", "processes", "memory", "expected"),
     [
-        (1, 1, {}, 8 * GIB - CPU_OWN_BYTES),
-        (2, 2, {}, 4 * GIB - CPU_OWN_BYTES),
-        (2, 1, {}, 4 * GIB - CPU_OWN_BYTES // 2),
+        # half of what is free, where nobody has said how much
+        (1, 1, {}, 4 * GIB - CPU_OWN_BYTES),
+        (2, 2, {}, 2 * GIB - CPU_OWN_BYTES),
+        (2, 1, {}, 2 * GIB - CPU_OWN_BYTES // 2),
+        (1, 1, {"limit": "7GiB"}, 7 * GIB - CPU_OWN_BYTES),
         (1, 1, {"limit": "2GiB"}, 2 * GIB - CPU_OWN_BYTES),
         (1, 1, {"limit": "100MiB"}, 0),
     ],
@@ -47,6 +49,7 @@ def test_of_a_host(replicas, processes, memory, expected):
     found = host_budget(8 * GIB, replicas, processes, MemorySection(**memory))
     assert found.tensor_bytes == expected
     assert ("shared by 2 replicas" in found.name) == (replicas == 2)
+    assert ("8.0 GiB free, 50% of it taken" in found.name) == (not memory)
 
 
 def card(index: int, free: int | None) -> GpuState:

@@ -1,3 +1,4 @@
+import json
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -8,7 +9,8 @@ from distxcept.memory.budget import gpu_budget
 from distxcept.memory.probe import Measured, TrialFailed
 from distxcept.training import choose_plan
 from distxcept.training.build import build_plan
-from distxcept.training.choose_plan import shares_by_speed
+from distxcept.training.choose_plan import fullest_of_kind, shares_by_speed
+from tests.unit.memory.samples import GIB, card
 
 
 @pytest.mark.parametrize(
@@ -79,3 +81,74 @@ def test_where_nothing_can_be_measured_the_estimate_decides(on_a_card):
     assert said == [
         "nothing could be measured (the trial ended with 1: the card takes one process only); going by the estimate"
     ]
+
+
+@pytest.mark.parametrize(
+    ("devices", "measuring"),
+    [
+        ([("T4", 8 * GIB)], [0]),
+        ([("T4", 8 * GIB), ("T4", 8 * GIB)], [0, 0]),
+        ([("T4", 8 * GIB), ("T4", 3 * GIB), ("T4", 5 * GIB)], [1, 1, 1]),
+        ([("T4", 8 * GIB), ("A100", 3 * GIB), ("T4", 5 * GIB), ("A100", 2 * GIB)], [2, 3, 2, 3]),
+        # alike, but for some MiB
+        ([("T4", 8 * GIB + 70 * 2**20), ("T4", 8 * GIB + 20 * 2**20)], [0, 0]),
+    ],
+)
+def test_of_each_kind_the_fullest_card_is_measured(devices, measuring):
+    assert fullest_of_kind(devices) == measuring
+
+
+def test_the_plan_of_equal_cards_is_that_of_the_fullest(monkeypatch):
+    """Rank 1 has the same card as rank 0, but less of it."""
+    config = Config.model_validate(
+        {
+            "data": {"train": {"kind": "synthetic", "samples": 60, "classes": 3}},
+            "batch": {"global": 24, "virtual": 8},
+        }
+    )
+    plan = build_plan(config, 60, 2)
+    free = {0: 8 * GIB, 1: 3 * GIB}
+    monkeypatch.setattr(
+        choose_plan, "_choose_here", lambda engine, *_: choose_plan.Choice({0: 16, 1: 8}[engine.rank], False)
+    )
+    monkeypatch.setattr(choose_plan, "propose", lambda *_: None)
+    sent: dict[int, list[bytes]] = {0: [], 1: []}
+    said: list[str] = []
+
+    def of(rank, heard):
+        def exchange(message):
+            sent[rank].append(message)
+            return heard[len(sent[rank]) - 1] if len(sent[rank]) <= len(heard) else [message, message]
+
+        engine = SimpleNamespace(devices=lambda: ["GPU:0"], rank=rank, local_replicas=range(rank, rank + 1))
+        engine.exchange, engine.local_ranks, engine.is_chief = exchange, 2, rank == 0
+        cards = [card(rank, name="T4", memory_free_bytes=free[rank], memory_total_bytes=16 * GIB)]
+        return choose_plan._choices_of_all(config, engine, plan, 3, cards, said.append)
+
+    for rank in range(2):  # what each says first
+        of(rank, [])
+    first = [sent[rank][0] for rank in range(2)]
+    sent = {0: [], 1: []}
+    for rank in range(2):
+        of(rank, [first])
+    second = [sent[rank][1] for rank in range(2)]
+    sent = {0: [], 1: []}
+    assert [[choice.micro for choice in of(rank, [first, second])] for rank in range(2)] == [[8, 8], [8, 8]]
+    assert set(said) == {"rank 1 has the least memory among equal devices: it finds out what fits"}
+
+
+def test_the_chief_tells_who_uses_the_cards_of_all_ranks():
+    messages = [
+        json.dumps({"host": host, "sentences": sentences}).encode()
+        for host, sentences in [("a", ["GPU 0 is shared"]), ("b", []), ("c", ["GPU 3 is shared"])]
+    ]
+
+    def told(rank):
+        said: list[str] = []
+        engine = SimpleNamespace(rank=rank, is_chief=rank == 0, exchange=lambda message: messages)
+        choose_plan._tell_of_all(engine, [], said.append)
+        return said
+
+    assert told(0) == ["GPU 0 is shared", "rank 2 on c: GPU 3 is shared"]
+    assert told(1) == []
+    assert told(2) == ["GPU 3 is shared"]

@@ -1,9 +1,11 @@
 """A rank's own card, wherever it stands in the machine: in the driver's numbers, in CUDA's, and in a child process."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 
+from distxcept.config.schema import MemorySection
 from distxcept.errors import DoesNotFitError
 from distxcept.training import choose_plan, own_cards
 from distxcept.training.own_cards import device_for_child, numbers_of_cards
@@ -46,13 +48,15 @@ def test_a_rank_measures_its_own_card(third_of_four, monkeypatch):
     sent, tried = [], []
 
     def exchange(message: bytes) -> list[bytes]:
-        sent.append(message.decode())
-        return [f"T4 {15 * GIB} 1".encode(), message] if len(sent) == 1 else [message, message]
+        sent.append(json.loads(message))
+        another = json.dumps([f"T4 {15 * GIB} 1", GIB]).encode()
+        return [another if isinstance(sent[-1], list) else message, message]
 
     engine = SimpleNamespace(
         devices=lambda: ["GPU:0"],
         local_replicas=range(1, 2),
         rank=1,
+        is_chief=False,
         ranks=2,
         local_ranks=1,
         exchange=exchange,
@@ -67,13 +71,11 @@ def test_a_rank_measures_its_own_card(third_of_four, monkeypatch):
     )
     monkeypatch.setattr(choose_plan, "measure", lambda *_, **__: (None, []))
     monkeypatch.setattr(choose_plan, "nothing_fits", lambda *_: "too small")
-    config = SimpleNamespace(
-        memory=SimpleNamespace(limit=None, remat="auto"), batch=SimpleNamespace(micro="auto")
-    )
+    config = SimpleNamespace(memory=MemorySection(), batch=SimpleNamespace(micro="auto"))
     with pytest.raises(DoesNotFitError, match="too small"):
         choose_plan.choose_plan(config, engine, plan, 10)
     assert asked == [[1]], "a look at the cards takes the driver a while: one is enough"
-    assert sent[0] == f"A100 {40 * GIB} 1"
+    assert sent[1][0] == f"A100 {40 * GIB} 1"
     assert tried == ["GPU:2"]
 
 

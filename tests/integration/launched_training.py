@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -37,11 +38,19 @@ PATIENCE_SECONDS = 400.0
 
 
 class LaunchedTraining:
-    def __init__(self, folder: Path, name: str, *options: str, environ: dict[str, str] | None = None):
-        self.run_folder = folder / name
-        config = folder / "config.yaml"
-        config.write_text(yaml.safe_dump(CONFIG))
-        command = [sys.executable, "-m", "distxcept.cli.main", "launch", str(config), *options]
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        *options: str,
+        environ: dict[str, str] | None = None,
+        config: Mapping[str, Any] = CONFIG,
+        program: Sequence[str] = (sys.executable, "-m", "distxcept.cli.main"),
+    ):
+        self.run_folder, self.config = folder / name, config
+        file = folder / "config.yaml"
+        file.write_text(yaml.safe_dump(dict(config)))
+        command = [*program, "launch", str(file), *options]
         self.process = subprocess.Popen(
             [*command, f"run.dir={folder}", f"run.name={name}"],
             env={**os.environ, **RANK_ENVIRON, **(environ or {})},
@@ -109,13 +118,26 @@ class LaunchedTraining:
         output, _ = self.process.communicate(timeout=PATIENCE_SECONDS)
         return self.process.returncode, output
 
+    def watch(self, patience_seconds: float = PATIENCE_SECONDS) -> tuple[int, str]:
+        """Its exit code and output; every process that it had on the way is known afterwards."""
+        deadline = time.monotonic() + patience_seconds
+        while time.monotonic() < deadline:
+            self.look()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                output, _ = self.process.communicate(timeout=0.2)
+                return self.process.returncode, output
+        self.process.kill()  # its processes die with it
+        raise AssertionError(
+            f"it did not end in {patience_seconds:g} s: {self.process.communicate()[0][-4000:]}"
+        )
+
     def left_over(self) -> list[int]:
         _, alive = psutil.wait_procs(list(self.seen.values()), timeout=10)
         return [process.pid for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
     def tensors(self) -> dict[str, np.ndarray]:
         newest = sorted(self.run_folder.glob("checkpoints/update-*"))[-1]
-        assert newest.name == f"update-{CONFIG['run']['updates']:08d}"
+        assert newest.name == f"update-{self.config['run']['updates']:08d}"
         return load_file(newest / "tensors.safetensors")
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from unittest import mock
 
 import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
 from distxcept.memory.limit import process_bytes
 from distxcept.training.accumulate import Accumulator
@@ -69,9 +70,42 @@ def failing_late(rank_of_update: Mapping[int, int], rank: int) -> Iterator[None]
         yield
 
 
-def within_little(step, *arguments, **form):
+@contextmanager
+def scarce(from_update: int, full_micro: int, spare_bytes: int) -> Iterator[None]:
+    """From an update on (counted from one) there is no memory for `full_micro` samples at once; for fewer there is.
+
+    So it stays until the plan is smaller, however often the process dies of it. Only what is executed is starved: where
+    memory ends while TensorFlow builds a graph, it may wait for ever for a lock that it holds itself.
+    """
+    real = Update.__call__
+
+    def call(update, batches, plan, **arguments):
+        number = update._applied()[0] + 1
+        if number < from_update or plan.micro_batch < full_micro:
+            return real(update, batches, plan, **arguments)
+        step = update._replica_step
+
+        def starved_step(*given, **form):
+            executed = ConcreteFunction._call_flat
+
+            def execute(function, *tensors, **captured):
+                if not tf.executing_eagerly():  # a function within the one that is being traced
+                    return executed(function, *tensors, **captured)
+                return within_little(executed, function, *tensors, spare_bytes=spare_bytes, **captured)
+
+            with mock.patch.object(ConcreteFunction, "_call_flat", execute):
+                return step(*given, **form)
+
+        with mock.patch.object(update, "_replica_step", starved_step):
+            return real(update, batches, plan, **arguments)
+
+    with mock.patch.object(Update, "__call__", call):
+        yield
+
+
+def within_little(step, *arguments, spare_bytes: int = SPARE_BYTES, **form):
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (process_bytes("VmData") + SPARE_BYTES, hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (process_bytes("VmData") + spare_bytes, hard))
     try:
         return step(*arguments, **form)
     finally:

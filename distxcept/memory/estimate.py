@@ -120,9 +120,9 @@ def estimate(work: Work) -> Estimate:
             "input": _input_bytes(work),
         }
     )
-    sums: Bytes = Counter(
-        {"accumulators": _sums(work) * gradient_bytes, "gradients": (work.side_by_side - 1) * gradient_bytes}
-    )
+    # Parts that run at once do not need most at the same moment: half of the gradients of the others, as measured.
+    others = (work.side_by_side - 1) * gradient_bytes // 2
+    sums: Bytes = Counter({"accumulators": _sums(work) * gradient_bytes, "gradients": others})
     reduction = _reduction(work, gradient_bytes)
     # An upper bound: by the time that the last buffer is filled some activations are gone.
     on_their_way: Bytes = Counter({"reduction": reduction["reduction"] if work.overlaps else 0})

@@ -103,7 +103,7 @@ def _choices_of_all(
     messages = engine.exchange(json.dumps([kind, budget_bytes]).encode())
     measuring = fullest_of_kind([tuple(json.loads(message)) for message in messages])
     mine = Choice(0, False)
-    if engine.is_chief and measuring[engine.rank] != engine.rank:
+    if cards and engine.is_chief and measuring[engine.rank] != engine.rank:
         notice(
             f"rank {measuring[engine.rank]} has the least memory among equal devices: it finds out what fits"
         )

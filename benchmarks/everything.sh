@@ -30,12 +30,16 @@ if [ -n "${QUICK:-}" ]; then
     part 3-scale scale.py --image-size 71 --batches 2,4 --ranks 1,2 "${small[@]}"
     part 4-startup startup.py --image-size 71 --batch 4 --width 0.125 --images 40 --starts 1
     part 5-profile profile_update.py --image-size 71 --batch 4 --width 0.125
+    part 6-watching watching.py --image-size 71 --width 0.125 --epochs 1 --updates 4
+    part 7-saving saving.py --image-size 71 --pairs 2
 else
     part 1-step step.py --torch-python "$torch_python"
     part 2-accumulate accumulate.py
     part 3-scale scale.py
     part 4-startup startup.py
     part 5-profile profile_update.py
+    part 6-watching watching.py
+    part 7-saving saving.py
 fi
 
 cat "$out"/parts/*.md > "$out/bench.md"

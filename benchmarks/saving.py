@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=6, help="of a window")
     parser.add_argument("--every", type=float, default=60.0, help="seconds between saves")
     parser.add_argument("--folder", help="where to write; a temporary folder if not given")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", metavar="FILE", help="also write the result there")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         bench = Bench(Path(folder), args.image_size, args.updates)
@@ -111,10 +111,11 @@ def main() -> None:
         "windows_without": without,
     }
     if args.json:
-        print(json.dumps(result))
-        return
+        Path(args.json).write_text(json.dumps({"saving": result}, indent=1) + "\n")
+    print("\nSaving:\n")
     for name, value in result.items():
-        print(f"{name:>22}  {[round(v, 2) for v in value] if isinstance(value, list) else round(value, 4)}")
+        shown = [round(v, 2) for v in value] if isinstance(value, list) else round(value, 4)
+        print(f"- {name.replace('_', ' ')}: {shown}")
 
 
 if __name__ == "__main__":

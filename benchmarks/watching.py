@@ -90,7 +90,7 @@ def main() -> int:
     parser.add_argument("--width", type=float, default=1.0)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--updates", type=int, default=16, help="of an epoch, 16 images each")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", metavar="FILE", help="also write the result there")
     args = parser.parse_args()
     data = {"kind": "synthetic", "samples": 16 * args.updates, "classes": 10}
     clock = Clock()
@@ -110,13 +110,12 @@ def main() -> int:
         written = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
     seconds, spent = clock.last - clock.first, sum(clock.spent.values())
     if args.json:
-        print(json.dumps({"seconds": seconds, "spent": clock.spent, "share": spent / seconds, "bar": BAR}))
-        return 0
+        found = {"seconds": seconds, "spent": clock.spent, "share": spent / seconds, "bar": BAR}
+        Path(args.json).write_text(json.dumps({"watching": found}, indent=1) + "\n")
     for label, value in sorted(clock.spent.items(), key=lambda one: -one[1]):
-        print(f"{label:>28}  {value * 1e3:8.1f} ms in {clock.calls[label]} calls")
-    print(
-        f"{spent:.2f} s of {seconds:.1f} s: {spent / seconds:.2%} (bar {BAR:.0%}); {written / 1e6:.0f} MB written"
-    )
+        print(f"- {label}: {value * 1e3:.1f} ms in {clock.calls[label]} calls")
+    told = f"{spent:.2f} s of {seconds:.1f} s: {spent / seconds:.2%} (bar {BAR:.0%}); {written / 1e6:.0f} MB written"
+    print(f"\nWatching: {told}\n")
     return 0
 
 

@@ -65,7 +65,13 @@ def training_flops(setting: Setting) -> float:
 
 def profile(setting: Setting, overrides: list[str]) -> dict[str, Any]:
     args = argparse.Namespace(
-        setting=setting.to_json(), devices=1, share="each", overrides=overrides, stock=False, bare=False
+        setting=setting.to_json(),
+        devices=1,
+        share="each",
+        side_by_side=1,
+        overrides=overrides,
+        stock=False,
+        bare=False,
     )
     with tempfile.TemporaryDirectory() as folder:
         step = ours.build(args, Path(folder))

@@ -174,7 +174,8 @@ def test_telemetry(undisturbed):
     (events,) = undisturbed.glob("tensorboard/telemetry-rank-0/events.out.tfevents.*")
     assert events.read_bytes().count(b"host/rss_gib") == len(samples)
     told = [json.loads(line)["kind"] for line in (undisturbed / "events.jsonl").read_text().splitlines()]
-    assert set(told) <= {"started", "saved", "ended"}  # nothing to notice in a healthy run
+    # Nothing to notice in a healthy run; that tiny updates wait for data is true where others use the cores.
+    assert set(told) - {"slow_input"} <= {"started", "saved", "ended"}
 
 
 def telemetry(folder: Path) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """One weight update, exactly as the config defines it.
 
-    for each micro step of this replica, one at a time:      accumulate.py
+    for each micro step of this replica, one at a time       accumulate.py; on a CPU in parts, one on each core:
         sums += gradients, batch-norm statistics, counters
     sums = sum over all replicas                             once; or in fixed order: ordered.py
     if all gradients are finite (the same answer everywhere):

@@ -109,10 +109,11 @@ def run(args: argparse.Namespace) -> int:
     script = folder / "job.sbatch"
     script.write_text(text, encoding="utf-8")
     number = _sbatch(script)
-    output = output_path(job).replace("%j", number)
+    output = output_path(job).replace("%j", number).replace("%A_%a", f"{number}_1")
     print(number)
     if not args.quiet:
-        print(f"submitted job {number}; follow it with: tail -F {output}", file=sys.stderr)
+        followed = f"the first of its {len(job.sweep)} runs" if job.sweep else "it"
+        print(f"submitted job {number}; follow {followed} with: tail -F {output}", file=sys.stderr)
     return _wait(number, None if job.sweep else Path(output), args) if args.wait or args.follow else 0
 
 

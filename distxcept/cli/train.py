@@ -72,11 +72,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _train(args: argparse.Namespace, config: "Config", placement: "Placement", signals: "StopSignals") -> int:
-    import os
-
     from distxcept.cli.attendance import Attendance
     from distxcept.cli.startup import chatter_aside
-    from distxcept.cluster.affinity import binding_notice
     from distxcept.launch.logs import log_path
     from distxcept.report.run_folder import make_run_folder
 
@@ -91,8 +88,7 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
         limit = None if config.memory.limit is None else parse_size(config.memory.limit)
         engine = create_engine(config.engine, placement, gpu_limit_bytes=limit)
     onlookers = Onlookers(args, config, folder, chief=engine.is_chief)
-    notice = placement.notice or binding_notice(placement, os.cpu_count() or 1, len(os.sched_getaffinity(0)))
-    if notice and engine.is_chief:
+    for notice in _first_notices(config, placement, engine) if engine.is_chief else ():
         onlookers.terminal.happened("notice", notice)
     with onlookers, Attendance(engine, folder, config, signals) as attendance:
         training = _build(args, config, engine, folder, onlookers, limit)
@@ -111,6 +107,20 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
         attendance.health.before_exit = loop.saver.finish_soon
         loop.run()
     return attendance.exit_code
+
+
+def _first_notices(config: "Config", placement: "Placement", engine: "Engine") -> list[str]:
+    """What is wrong with the place where this process was put."""
+    import os
+
+    from distxcept.cluster.affinity import binding_notice
+    from distxcept.cluster.compute import unused_gpus
+    from distxcept.memory.nvml import count_gpus
+
+    bound = binding_notice(placement, os.cpu_count() or 1, len(os.sched_getaffinity(0)))
+    on_cpu = engine.devices()[0].startswith("CPU")
+    unused = unused_gpus(config, os.environ, count_gpus()) if on_cpu else None
+    return [notice for notice in (placement.notice or bound, unused) if notice]
 
 
 def _build(

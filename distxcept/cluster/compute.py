@@ -61,6 +61,20 @@ def runs_on_gpu(config: Config, environ: Mapping[str, str], gpus: int) -> bool:
     return gpus > 0 and not hidden
 
 
+def unused_gpus(config: Config, environ: Mapping[str, str], gpus: int) -> str | None:
+    """Pure: what to say of a run on the CPU, on a machine with so many GPUs. Nothing where the CPU was asked for."""
+    granted = environ.get("SLURM_GPUS_ON_NODE", "")
+    from_slurm = int(granted) if granted.isdecimal() else 0
+    if not runs_on_gpu(config, environ, max(gpus, from_slurm)):
+        return None
+    there = "SLURM has given this job" if from_slurm else "this machine has"
+    number = from_slurm or gpus
+    return (
+        f"{there} {number} GPU{'s' * (number > 1)}, but TensorFlow sees none: training on the CPU; "
+        "`distxcept doctor`, run in the same place, says why"
+    )
+
+
 def in_effect(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Those that are set, by us or by the user."""
     return {name: environ[name] for name in NAMES if name in environ}

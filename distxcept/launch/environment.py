@@ -5,13 +5,12 @@ import os
 from distxcept.cluster.compute import compute_environ, runs_on_gpu
 from distxcept.cluster.network import network_environ
 from distxcept.config.schema import Config
-from distxcept.memory.nvml import read_gpus
+from distxcept.memory.nvml import count_gpus
 
 
 def prepare_environment(config: Config, *, verbose: bool = False) -> None:
     """Variables of this process, as they pay for this run. What the user has set stays."""
-    found = read_gpus()
-    on_gpu = runs_on_gpu(config, os.environ, len(found) if isinstance(found, list) else 0)
+    on_gpu = runs_on_gpu(config, os.environ, count_gpus())
     chosen = {
         "TF_CPP_MIN_LOG_LEVEL": "0" if verbose else "2",
         **compute_environ(config, on_gpu=on_gpu),

@@ -106,6 +106,12 @@ def read_gpus(indexes: Sequence[int] | None = None) -> list[GpuState] | NvmlUnav
     return [_read_gpu(nvml, index, driver_version) for index in chosen]
 
 
+def count_gpus() -> int:
+    """Cards of this machine; 0 where the driver tells nothing."""
+    found = read_gpus()
+    return len(found) if isinstance(found, list) else 0
+
+
 def read_cards(numbers: Sequence[int]) -> list[GpuState]:
     """Those of these numbers, as the driver sees them now; empty where it tells nothing."""
     found = read_gpus(numbers) if numbers else []

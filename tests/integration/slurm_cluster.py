@@ -49,6 +49,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+TaskProlog={folder}/task_prolog.sh
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 MpiDefault=none
@@ -60,6 +61,12 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 KillWait={kill_wait_seconds}
 UnkillableStepTimeout=60
+"""
+# Open MPI names a rank's shared memory after machine, job and the rank's number on its node. Two nodes that are one machine
+# would take each other's (a rank then dies of SIGSEGV in its start), so each node has a folder for it.
+TASK_PROLOG = """\
+#!/bin/sh
+echo "export OMPI_MCA_btl_vader_backing_directory={folder}/tmp.$SLURMD_NODENAME"
 """
 PARTITIONS = """\
 PartitionName=low Nodes=ALL Default=YES PriorityTier=1 PreemptMode=REQUEUE MaxTime=INFINITE State=UP
@@ -75,10 +82,16 @@ class SlurmCluster:
     """Use as a context manager; `run` and `popen` start SLURM's commands against this cluster."""
 
     def __init__(
-        self, nodes: int = 2, cpus_per_node: int = 2, kill_wait_seconds: int = 5, start_seconds: float = 60
+        self,
+        nodes: int = 2,
+        cpus_per_node: int = 2,
+        gpus_per_node: int = 0,
+        kill_wait_seconds: int = 5,
+        start_seconds: float = 60,
     ):
         self.node_names = [f"node{index + 1}" for index in range(nodes)]
         self.cpus_per_node = cpus_per_node
+        self.gpus_per_node = gpus_per_node
         self.kill_wait_seconds = kill_wait_seconds
         self.start_seconds = start_seconds
         # Short on purpose: a unix socket's path may hold 107 characters, and SLURM and PMIx add names to it.
@@ -228,14 +241,27 @@ class SlurmCluster:
         for name, port in zip(self.node_names, node_ports, strict=True):
             conf += (
                 f"NodeName={name} NodeHostname={hostname} NodeAddr=127.0.0.1 Port={port} "
-                f"CPUs={self.cpus_per_node} State=UNKNOWN\n"
+                f"CPUs={self.cpus_per_node} {self._gpus()}State=UNKNOWN\n"
             )
+        if self.gpus_per_node:
+            conf += "GresTypes=gpu\n"
+            cards = [self.folder / f"card{number}" for number in range(self.gpus_per_node)]
+            for card in cards:
+                card.touch()
+            (self.folder / "gres.conf").write_text("".join(f"Name=gpu File={card}\n" for card in cards))
         conf_path = self.folder / "slurm.conf"
         conf_path.write_text(conf + PARTITIONS)
+        prolog = self.folder / "task_prolog.sh"
+        prolog.write_text(TASK_PROLOG.format(folder=self.folder))
+        prolog.chmod(0o755)
         inherited = {
             key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "OMPI_", "PMI"))
         }
         self.environ = {**inherited, "PATH": SEARCH_PATH, "SLURM_CONF": str(conf_path)}
+
+    def _gpus(self) -> str:
+        """Empty files instead of devices: SLURM hands them out all the same, and a job finds no card."""
+        return f"Gres=gpu:{self.gpus_per_node} " if self.gpus_per_node else ""
 
     def _munge_options(self) -> list[str]:
         return [

@@ -2,17 +2,20 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
-from launched_training import CONFIG, LaunchedTraining, difference
+from documented import commands
+from launched_training import CONFIG, PATIENCE_SECONDS, LaunchedTraining, difference
 from launchers import RANK_ENVIRON, skip_without
 from safetensors.numpy import load_file
-from slurm_cluster import SlurmCluster
+from slurm_cluster import INSTALL_COMMAND, SlurmCluster, missing_programs
 from test_sbatch import preempt, requeue, warn
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi]
@@ -57,6 +60,49 @@ def test_two_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
         "rank-1.log",
     }
     assert [path for path in written if SECRET.encode() in path.read_bytes()] == []
+
+
+@pytest.fixture(scope="module")
+def slurm_with_cards() -> Iterator[SlurmCluster]:
+    skip_without("horovod", "mpi4py", "mpirun")
+    if missing := missing_programs():
+        pytest.skip(f"no SLURM here ({', '.join(missing)} missing): {INSTALL_COMMAND}")
+    with SlurmCluster(nodes=2, cpus_per_node=4, gpus_per_node=4) as cluster:
+        yield cluster
+
+
+def test_the_documented_jobs(slurm_with_cards: SlurmCluster, tmp_path: Path) -> None:
+    """As they are written, eight ranks and all. SLURM grants the GPUs that they ask for; of these only the count is real."""
+    slurm = slurm_with_cards
+    documented = {c.text for c in commands() if c.words[:2] == ["distxcept", "submit"]}
+    whole, sweep = sorted(
+        (text for text in documented if "--dry-run" not in text), key=lambda t: "--array" in t
+    )
+    config = {
+        **CONFIG,
+        "run": {**CONFIG["run"], "updates": 2},
+        "batch": {"global": 32, "virtual": 4},
+    }
+    (tmp_path / "cfg.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "sweep.txt").write_text("optimizer.learning_rate=0.1\noptimizer.learning_rate=0.03\n")
+    for text in (whole, sweep):
+        command = [sys.executable, "-m", "distxcept.cli.main", *shlex.split(text)[1:]]
+        done = slurm.run(command, timeout_seconds=60, extra_environ=RANK_ENVIRON, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        state = slurm.wait_for_job(
+            int(done.stdout), "COMPLETED", "FAILED", "CANCELLED", timeout_seconds=PATIENCE_SECONDS
+        )
+        said = Path(done.stderr.split("tail -F ")[1].strip()).read_text()
+        assert state == "COMPLETED", said
+        granted = re.search(r"--gpus-per-node (\d)", text)[1]
+        assert f"SLURM has given this job {granted} GPU" in said
+    assert (
+        "batch    global 32 = 8 replicas" in (tmp_path / "runs" / "cfg" / "logs" / "rank-0.log").read_text()
+    )
+    for name, rate in (("cfg", CONFIG["optimizer"]["learning_rate"]), ("cfg-1", 0.1), ("cfg-2", 0.03)):
+        lines = (tmp_path / "runs" / name / "metrics.jsonl").read_text().splitlines()
+        seen = [(record["update"], record["learning_rate"]) for record in map(json.loads, lines)]
+        assert seen == [(1, rate), (2, rate)], name
 
 
 def test_refused_before_the_queue_does(slurm: SlurmCluster, tmp_path: Path) -> None:

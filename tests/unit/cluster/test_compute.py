@@ -4,10 +4,9 @@ import os
 
 import pytest
 
-from distxcept.cluster.compute import compute_environ, cores_for_parts, in_effect, runs_on_gpu
+from distxcept.cluster.compute import compute_environ, cores_for_parts, in_effect, runs_on_gpu, unused_gpus
 from distxcept.config.schema import Config
 from distxcept.launch import environment
-from distxcept.memory.nvml import NvmlUnavailable
 
 ON, OFF = {"TF_ENABLE_ONEDNN_OPTS": "1"}, {"TF_ENABLE_ONEDNN_OPTS": "0"}
 
@@ -51,6 +50,24 @@ def test_whether_a_gpu_computes(devices, environ, gpus, expected):
 
 
 @pytest.mark.parametrize(
+    ("devices", "environ", "gpus", "words"),
+    [
+        ("auto", {}, 0, None),
+        ("auto", {}, 1, "this machine has 1 GPU, but"),
+        ("auto", {}, 2, "this machine has 2 GPUs, but"),
+        ("auto", {"SLURM_GPUS_ON_NODE": "4"}, 0, "SLURM has given this job 4 GPUs, but"),
+        ("auto", {"SLURM_GPUS_ON_NODE": "1"}, 8, "SLURM has given this job 1 GPU, but"),
+        ("auto", {"SLURM_GPUS_ON_NODE": "all"}, 0, None),
+        ("auto", {"CUDA_VISIBLE_DEVICES": "-1"}, 2, None),
+        (["CPU:0"], {"SLURM_GPUS_ON_NODE": "4"}, 2, None),
+    ],
+)
+def test_gpus_that_are_there_and_not_used(devices, environ, gpus, words):
+    told = unused_gpus(config(engine={"devices": devices}), environ, gpus)
+    assert (told is None) if words is None else words in told and "distxcept doctor" in told
+
+
+@pytest.mark.parametrize(
     ("sections", "engine", "on_cpu", "expected"),
     [
         ({}, "single", True, 8),
@@ -73,7 +90,7 @@ def test_only_known_names_are_told():
 
 @pytest.mark.parametrize(("own", "expected"), [({}, "1"), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, "0")])
 def test_what_the_user_has_set_wins(monkeypatch, own, expected):
-    monkeypatch.setattr(environment, "read_gpus", lambda: NvmlUnavailable("no_library", "none here"))
+    monkeypatch.setattr(environment, "count_gpus", lambda: 0)
     monkeypatch.setattr(os, "environ", dict(own))
     environment.prepare_environment(config())
     assert os.environ["TF_ENABLE_ONEDNN_OPTS"] == expected

@@ -42,7 +42,7 @@ def page(run: Run) -> Iterator[Browser]:
 def test_no_message_and_no_request(page, run):
     assert page.messages == []
     assert [url for url in page.requests if not url.startswith(("file:", "data:"))] == []
-    text = page.run("document.body.innerText")
+    text = page.run("document.body.textContent")  # innerText leaves out what is not laid out yet
     assert HOSTILE in text
     assert page.run("document.querySelectorAll('script').length") == 2
 
@@ -66,6 +66,23 @@ def test_figures_are_those_of_the_metrics(page, run):
     )
     drawn = {(a, b): int(n) for a, row in enumerate(cells) for b, n in enumerate(row) if n}
     assert drawn == {(a, b): n for a, b, n in read_json(run.folder / FILE)["confusion"]}
+
+
+DRAWN = "Object.values(charts).map(chart => chart.svg.childElementCount > 0)"
+
+
+def test_a_chart_is_drawn_when_one_comes_to_it(page):
+    drawn = page.run(DRAWN)
+    assert drawn[0]
+    assert not drawn[-1]
+    page.run("document.getElementById(Object.keys(charts).at(-1)).scrollIntoView()")
+    page.run("new Promise(seen => requestAnimationFrame(() => setTimeout(seen, 100)))")
+    assert page.run(DRAWN)[-1]
+
+
+def test_all_charts_are_printed(page):
+    page.call("Page.printToPDF")
+    assert all(page.run(DRAWN))
 
 
 def test_every_picture_is_drawn(page):

@@ -4,7 +4,8 @@
 
 The run is made up, in the format of real ones: 10,000 updates told one by one, two ranks with two cards each, the largest
 confusion matrix that is shown, 24 pictures of noise. Each opening is a Chromium of its own, without a cache, which has had
-`--settle` seconds to start: one that was just started is busy with itself. Times count from the start of the navigation; the limit is 1 second and 3 MB.
+`--settle` seconds to start: one that was just started is busy with itself.
+Times count from the start of the navigation; the limit is 1 second and 3 MB.
 """
 
 import argparse

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -167,6 +168,7 @@ def _scaling(plan: "Proposal", args: argparse.Namespace, measured: "list[Measure
 
 def _target(config: "Config", args: argparse.Namespace) -> "tuple[Budget, int, EngineName]":
     """The device to plan for, the number of replicas, and the engine that joins them."""
+    from distxcept.cluster.compute import runs_on_gpu
     from distxcept.config.size import parse_size, show_size
     from distxcept.data.host import free_memory
     from distxcept.errors import ConfigError
@@ -192,6 +194,8 @@ def _target(config: "Config", args: argparse.Namespace) -> "tuple[Budget, int, E
         return gpu_budget(text, card.memory_bytes, config.memory), replicas, engine
     gpus = read_gpus()
     cards = [] if isinstance(gpus, NvmlUnavailable) else [gpu for gpu in gpus if gpu.problem is None]
+    if not runs_on_gpu(config, os.environ, len(cards)):
+        cards = []
     engine, replicas = _engine(config, args.world, cards=len(cards))
     budget = fullest_card_budget(cards, config.memory)
     if budget is None:

@@ -1,6 +1,7 @@
 """The memory plan that a run starts with: the config's own, or the fastest that fits, the same on all ranks.
 
-    batch.micro is a number              that one; running out of memory is mended on the way
+    batch.micro is a number              that one, with rematerialisation if by the estimate it fits only so; running out of
+                                         memory is mended on the way
     a GPU, or a CPU with memory.limit    measured once: the real step of a few candidates, each in a child process
     else                                 by the estimate, within half of the host's free memory
 
@@ -56,9 +57,8 @@ def choose_plan(
     cards = read_cards(numbers_of_cards(engine.devices()))
     at_work = engine.ranks > 1  # ranks have tried each other out by now
     _tell_of_all(engine, told_at_start(cards, pids_of_job(engine), at_work=at_work), notice)
-    fixed = MemoryPlan(plan.micro_batch, config.memory.remat == "on")
     if config.batch.micro != "auto" or plan.lanes is not None:
-        chosen = fixed
+        chosen = MemoryPlan(plan.micro_batch, _remat_of_fixed(config, engine, plan, classes, cards))
     else:
         choices = _choices_of_all(config, engine, plan, classes, cards, notice)
         problems = [choice.problem for choice in choices if choice.problem]
@@ -74,6 +74,17 @@ def choose_plan(
     agreed = json.loads(engine.exchange(json.dumps(asdict(limited)).encode())[0])
     limited = MemoryPlan(**agreed)
     return plan.with_micro(limited.micro), limited
+
+
+def _remat_of_fixed(
+    config: Config, engine: Engine, plan: BatchPlan, classes: int, cards: Sequence[GpuState]
+) -> bool:
+    """As `distxcept plan` chooses; all ranks do what one of them needs."""
+    if config.memory.remat != "auto" or plan.lanes is not None:
+        return config.memory.remat == "on"
+    likely = propose(config, engine, plan, classes, cards).chosen
+    needed = likely is not None and likely.remat
+    return any(json.loads(message) for message in engine.exchange(json.dumps(needed).encode()))
 
 
 def _tell_of_all(engine: Engine, sentences: Sequence[str], notice: Callable[[str], None]) -> None:

@@ -154,10 +154,15 @@ def test_the_cards_of_this_machine(config, capsys, monkeypatch):
         for index, free in enumerate((23, 9))
     ]
     monkeypatch.setattr(nvml, "read_gpus", lambda: cards)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     found = plan(capsys, config)
     assert found["device"]["name"].startswith("GPU 1 of 2, the fullest, NVIDIA A10")
     assert found["batch"]["replicas"] == 2
     assert plan(capsys, config, "engine.name=single")["batch"]["replicas"] == 1
+    small = ("model.image_size=71", "model.width=0.1")
+    assert plan(capsys, config, "engine.devices=[CPU:0]", *small)["device"]["kind"] == "cpu"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert plan(capsys, config, *small)["device"]["kind"] == "cpu"
 
 
 def test_the_host_where_there_is_no_card(config, capsys):

@@ -137,6 +137,45 @@ def test_the_plan_of_equal_cards_is_that_of_the_fullest(monkeypatch):
     assert set(said) == {"rank 1 has the least memory among equal devices: it finds out what fits"}
 
 
+@pytest.mark.parametrize(
+    ("free", "remat", "expected"),
+    [
+        ([6 * GIB, 6 * GIB], "auto", False),
+        ([6 * GIB, 3 * GIB], "auto", True),  # what one rank needs, all do
+        ([6 * GIB, 3 * GIB], "off", False),
+        ([6 * GIB, 6 * GIB], "on", True),
+        ([GIB, GIB], "auto", False),  # nothing fits: tried as it is, and made smaller on the way
+    ],
+)
+def test_a_fixed_micro_batch_is_rematerialised_where_plan_says_so(monkeypatch, free, remat, expected):
+    config = Config.model_validate(
+        {
+            "data": {"train": {"kind": "synthetic", "samples": 64, "classes": 3}},
+            "batch": {"global": 64, "virtual": 16, "micro": 16},
+            "memory": {"remat": remat, "reserve": "256MiB"},
+        }
+    )
+    plan = build_plan(config, 64, 2)
+
+    def of(rank, exchange):
+        cards = [card(rank, name="T4", memory_free_bytes=free[rank], memory_total_bytes=16 * GIB)]
+        monkeypatch.setattr(choose_plan, "read_cards", lambda numbers: cards)
+        monkeypatch.setattr(choose_plan, "numbers_of_cards", lambda devices: [rank])
+        monkeypatch.setattr(choose_plan, "pids_of_job", lambda engine: set())
+        engine = SimpleNamespace(name="horovod", devices=lambda: ["GPU:0"], rank=rank, ranks=2, local_ranks=2)
+        engine.local_replicas, engine.is_chief, engine.exchange = range(rank, rank + 1), rank == 0, exchange
+        return choose_plan.choose_plan(config, engine, plan, 3)[1]
+
+    def answers(message):
+        """The other rank's word on what it needs; else the same as ours."""
+        value = json.loads(message)
+        return [message, b"true" if value is False and 3 * GIB in free else message]
+
+    chosen = of(0, answers)
+    assert (chosen.micro, chosen.remat) == (16, expected)
+    assert of(1, lambda message: [message, message]).remat is expected
+
+
 def test_the_chief_tells_who_uses_the_cards_of_all_ranks():
     messages = [
         json.dumps({"host": host, "sentences": sentences}).encode()

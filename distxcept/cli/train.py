@@ -157,8 +157,13 @@ def _build(
 
 
 def _measure_phases(training: "Training", onlookers: "Onlookers") -> None:
+    import json
+
     from distxcept.training.memory_phases import describe_phases, measure_phases
 
-    phases = measure_phases(training)
-    if training.engine.is_chief:
-        onlookers.observer.happened("memory_phases", describe_phases(phases), **phases)
+    engine = training.engine
+    ranks = [json.loads(one) for one in engine.exchange(json.dumps(measure_phases(training)).encode())]
+    if engine.is_chief:
+        most = max(ranks, key=lambda phases: phases["update"])
+        where = f"rank {ranks.index(most)}, which needs most: " * (len(ranks) > 1)
+        onlookers.observer.happened("memory_phases", where + describe_phases(most), **most, ranks=ranks)

@@ -1,4 +1,4 @@
-"""Variables that decide how fast TensorFlow computes on a CPU, chosen before it is imported: it reads them then."""
+"""Variables that decide how TensorFlow computes, chosen before it is imported: it reads them then."""
 
 import os
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from distxcept.config.schema import Config
 
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+GPU_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 NAMES = (
     ONEDNN,
@@ -13,6 +14,7 @@ NAMES = (
     *THREADS,
     "TF_XLA_FLAGS",
     "XLA_FLAGS",
+    GPU_GROWTH,
     "MALLOC_MMAP_THRESHOLD_",
     "MALLOC_TRIM_THRESHOLD_",
     "HOROVOD_CYCLE_TIME",
@@ -28,10 +30,11 @@ def compute_environ(config: Config, *, on_gpu: bool) -> dict[str, str]:
     are switched off, since TensorFlow has them on by itself on others,
       with memory.limit            a process of theirs that gets no memory dies, where the plain kernels raise an error
       with an ordered reduction    its promise of equal bits has been tested with the plain kernels only
-    A GPU has other kernels.
+    A GPU has other kernels. Its memory is taken as it is needed, under memory.limit too, which could not be said in Python:
+    TensorFlow would take the whole limit at once, and leave no room for the trials of memory plans.
     """
     if on_gpu:
-        return {}
+        return {GPU_GROWTH: "true"}
     if config.memory.limit is not None:
         # For who sets oneDNN on: its own allocator keeps what is freed, and leaves no room for a smaller step.
         return {ONEDNN: "0", "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}

@@ -26,6 +26,8 @@ def trial_request(proposal: Proposal, plan: BatchPlan, device: str, *, replica: 
     limit_bytes = None if config.memory.limit is None else parse_size(config.memory.limit)
     if budget.device == "gpu":
         limit_bytes = max(1, budget.tensor_bytes // LIMIT_STEP_BYTES) * LIMIT_STEP_BYTES
+    if limit_bytes is not None:
+        limit_bytes = max(1, limit_bytes - proposal.reduction_bytes)
     return {
         "config": config.model_dump(mode="json", by_alias=True),
         "classes": proposal.layout.classes,

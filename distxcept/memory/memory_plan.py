@@ -35,6 +35,10 @@ class MemoryPlan:
             return self
         return MemoryPlan(min(self.micro, limit.micro), self.remat or limit.remat)
 
+    def in_steps_of(self, virtual: int) -> "MemoryPlan":
+        """A limit that was left by a run with other virtual batches may be none of these."""
+        return MemoryPlan(max(virtual, self.micro - self.micro % virtual), self.remat)
+
 
 @dataclass(frozen=True)
 class InUse:

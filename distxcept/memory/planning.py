@@ -34,6 +34,11 @@ class Proposal:
     def usable_bytes(self) -> int:
         return round(self.budget.tensor_bytes * (1 - SAFETY))
 
+    @property
+    def reduction_bytes(self) -> int:
+        """What gradients on their way may hold while an update still computes; a trial, which is alone, has none."""
+        return max(one.estimate.phases["micro step"]["reduction"] for one in self.candidates)
+
     def fits(self, candidate: Candidate) -> bool:
         return candidate.needed_bytes <= self.usable_bytes
 

@@ -10,6 +10,7 @@ A child may be killed, abort or raise: it did not fit. What was measured is kept
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,8 @@ from distxcept.memory.last_words import OUT_OF_MEMORY
 
 TRIAL_MODULE = "distxcept.training.trial"
 TRIAL_TIMEOUT_SECONDS = 1800
+CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
+"""How TensorFlow ends where it gets no memory; other signals come from outside."""
 PACKAGES = ("distxcept", "tensorflow", "keras", "numpy")
 
 
@@ -52,6 +55,8 @@ class Measured:
     peak_bytes: int | None = None
     seconds: float | None = None
     reason: str = ""
+    lasting: bool = True
+    """Whether another trial would end the same: one that was killed or did not answer may have met with something else."""
 
 
 def probe(
@@ -105,9 +110,8 @@ def run_child(request: Mapping[str, Any], micro_batch: int) -> Measured:
             env=child_environ(os.environ),
         )
     except subprocess.TimeoutExpired:
-        return Measured(
-            micro_batch, remat, False, reason=f"no answer within {TRIAL_TIMEOUT_SECONDS / 60:.0f} minutes"
-        )
+        reason = f"no answer within {TRIAL_TIMEOUT_SECONDS / 60:.0f} minutes"
+        return Measured(micro_batch, remat, False, reason=reason, lasting=False)
     try:
         answer = json.loads(child.stdout.splitlines()[-1])
         return Measured(micro_batch, remat, **answer)
@@ -116,7 +120,8 @@ def run_child(request: Mapping[str, Any], micro_batch: int) -> Measured:
         last = "".join(child.stderr.strip().splitlines()[-1:])
         if child.returncode > 0 and "memory" not in last.lower() and not OUT_OF_MEMORY.search(last):
             raise TrialFailed(f"{reason}: {last[:500]}") from None
-        return Measured(micro_batch, remat, False, reason=reason)
+        crashed = child.returncode > 0 or -child.returncode in CRASHES
+        return Measured(micro_batch, remat, False, reason=reason, lasting=crashed)
 
 
 def child_environ(environ: Mapping[str, str]) -> dict[str, str]:
@@ -155,7 +160,7 @@ class Cache:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             scratch = self._folder / f".{key}.{os.getpid()}"
-            scratch.write_text(json.dumps([asdict(m) for m in measured]), encoding="utf-8")
+            scratch.write_text(json.dumps([asdict(m) for m in measured if m.lasting]), encoding="utf-8")
             scratch.replace(self._folder / f"{key}.json")
         except OSError:
             return

@@ -16,12 +16,12 @@ ESTIMATE_ERROR = 0.15
 def largest_that_fits(
     larger: Sequence[Candidate], now: Candidate, *, free_bytes: int, limit_bytes: int | None
 ) -> Candidate | None:
-    """Judged by the difference to what runs already; under `memory.limit`, which is taken whole, by the whole."""
+    """Judged by the difference to what runs already; under `memory.limit` by the whole as well."""
 
     def fits(one: Candidate) -> bool:
-        if limit_bytes is not None:
-            return one.needed_bytes * (1 + ESTIMATE_ERROR) <= limit_bytes
-        return (one.needed_bytes - now.needed_bytes) * (1 + ESTIMATE_ERROR) <= free_bytes
+        more_bytes = (one.needed_bytes - now.needed_bytes) * (1 + ESTIMATE_ERROR)
+        within = limit_bytes is None or one.needed_bytes * (1 + ESTIMATE_ERROR) <= limit_bytes
+        return within and more_bytes <= free_bytes
 
     possible = [one for one in larger if one.micro_steps < now.micro_steps and fits(one)]
     return max(possible, key=lambda one: one.micro_batch, default=None)

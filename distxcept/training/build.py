@@ -20,6 +20,7 @@ from distxcept.errors import ConfigError, DataError
 from distxcept.memory.candidates import Situation
 from distxcept.memory.estimate import EngineName
 from distxcept.memory.memory_plan import MemoryPlan
+from distxcept.memory.nvml import read_cards
 from distxcept.model.layout import Layout
 from distxcept.model.network import GIVEN, MakeNetwork, Network
 from distxcept.model.weights import load_weights
@@ -27,6 +28,7 @@ from distxcept.model.xception import Xception
 from distxcept.training.choose_plan import choose_plan
 from distxcept.training.evaluate import Evaluator, idle_cores, own_cores
 from distxcept.training.objective import Objective
+from distxcept.training.own_cards import numbers_of_cards
 from distxcept.training.preflight import REDUCED_BYTES, preflight
 from distxcept.training.update import Update
 
@@ -90,6 +92,7 @@ def build_training(
     `at_most` is the largest memory plan allowed; `notice` hears of things that take long; `make_network` makes the
     model where it is none of ours.
     """
+    cards = read_cards(numbers_of_cards(engine.devices()))  # before this training itself takes memory of them
     notices = preflight(engine, reduced_bytes=REDUCED_BYTES if config.memory.limit is None else 8_000_000)
     train, validation = open_sources(config.data)
     data_digest = train.digest()
@@ -97,7 +100,7 @@ def build_training(
     classes = _classes(config, train)
     cores = own_cores(config, engine)
     plan = build_plan(config, len(train), engine.replicas, cores=cores)
-    plan, memory = choose_plan(config, engine, plan, classes, at_most=at_most, notice=notice)
+    plan, memory = choose_plan(config, engine, plan, classes, cards=cards, at_most=at_most, notice=notice)
     if plan.core_each:
         one_thread_each()
     elif cores > 1 and has_one_thread_each():

@@ -24,11 +24,11 @@ from distxcept.memory.budget import Budget, fullest_card_budget, host_budget
 from distxcept.memory.estimate import EngineName
 from distxcept.memory.measuring import LIMIT_STEP_BYTES, kind_of, measure, nothing_fits, trial_request
 from distxcept.memory.memory_plan import MemoryPlan
-from distxcept.memory.nvml import GpuState, read_cards
+from distxcept.memory.nvml import GpuState
 from distxcept.memory.planning import Proposal, make_plan
 from distxcept.memory.probe import TrialFailed
 from distxcept.memory.sharing import told_at_start
-from distxcept.training.own_cards import device_for_child, numbers_of_cards, pids_of_job
+from distxcept.training.own_cards import device_for_child, pids_of_job
 
 SHARE_UNITS = 8
 """Resolution of shares: the slowest replica gets so many."""
@@ -50,13 +50,15 @@ def choose_plan(
     plan: BatchPlan,
     classes: int,
     *,
+    cards: Sequence[GpuState] = (),
     at_most: MemoryPlan | None = None,
     notice: Callable[[str], None] = lambda message: None,
 ) -> tuple[BatchPlan, MemoryPlan]:
-    """Eager, on all ranks. `plan` has the config's micro batch, or any if that is auto."""
-    cards = read_cards(numbers_of_cards(engine.devices()))
-    at_work = engine.ranks > 1  # ranks have tried each other out by now
-    _tell_of_all(engine, told_at_start(cards, pids_of_job(engine), at_work=at_work), notice)
+    """Eager, on all ranks. `plan` has the config's micro batch, or any if that is auto.
+
+    `cards`: what the driver told of this rank's cards before the training had taken memory of them.
+    """
+    _tell_of_all(engine, told_at_start(cards, pids_of_job(engine), at_work=False), notice)
     if config.batch.micro != "auto" or plan.lanes is not None:
         chosen = MemoryPlan(plan.micro_batch, _remat_of_fixed(config, engine, plan, classes, cards))
     else:
@@ -68,7 +70,7 @@ def choose_plan(
         if config.engine.shares is None and (shares := shares_by_speed([c.seconds for c in choices])):
             plan = replace(plan, shares=shares)
             notice(f"the devices differ in speed: they share the work as {':'.join(map(str, shares))}")
-    limited = chosen.at_most(at_most)
+    limited = chosen.at_most(at_most).in_steps_of(plan.virtual_batch)
     if limited != chosen:
         notice(f"an earlier process was lost for want of memory: going on with {limited} instead of {chosen}")
     agreed = json.loads(engine.exchange(json.dumps(asdict(limited)).encode())[0])
@@ -80,7 +82,7 @@ def _remat_of_fixed(
     config: Config, engine: Engine, plan: BatchPlan, classes: int, cards: Sequence[GpuState]
 ) -> bool:
     """As `distxcept plan` chooses; all ranks do what one of them needs."""
-    if config.memory.remat != "auto" or plan.lanes is not None:
+    if config.memory.remat != "auto":
         return config.memory.remat == "on"
     likely = propose(config, engine, plan, classes, cards).chosen
     needed = likely is not None and likely.remat

@@ -34,13 +34,13 @@ class Fitting:
                 self._shrink(number)
         except DistxceptError as error:
             if isinstance(error, LostForMemoryError):
-                self._leave_smaller_plan(error)
+                self._leave_smaller_plan(number, error)
             raise
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
             lost = LostForMemoryError("again while the update was being prepared in smaller steps")
-            self._leave_smaller_plan(lost)
+            self._leave_smaller_plan(number, lost)
             raise lost from error
         self._updates_in_plan += 1
         return outcome
@@ -48,8 +48,8 @@ class Fitting:
     def overlaps(self, updates_of_process: int) -> bool:
         """`updates_of_process`: done and left.
 
-        The first update after each change of plan reduces only when all its work is done: memory then peaks as it
-        always will, and a rank that has too little can still say so.
+        The first update after each change of plan reduces only when all its work is done: a rank that has too little memory
+        can still say so.
         """
         engine, wanted = self._training.engine, self._training.config.engine.overlap
         if engine.ranks == 1 or self.plan.lanes is not None or wanted == "off":
@@ -67,12 +67,20 @@ class Fitting:
         blocks = self.plan.blocks(self.plan.virtual_per_update)
         return max(len(block) for block in blocks) * self.plan.virtual_batch
 
-    def _leave_smaller_plan(self, error: LostForMemoryError) -> None:
-        """For the process that goes on with this run."""
+    def _leave_smaller_plan(self, number: int, error: LostForMemoryError) -> None:
+        """For the process that goes on with this run; DoesNotFitError where there is none."""
         smaller = self._smaller_plan(halve=True)
-        if smaller is not None:
-            with suppress(OSError):  # a full disk must not hide what happened
-                write_memory_plan(self._run_folder, smaller, self.memory_plan, str(error))
+        if smaller is None:
+            raise DoesNotFitError(self._nothing_smaller(number, "the last snapshot is intact")) from error
+        with suppress(OSError):  # a full disk must not hide what happened
+            write_memory_plan(self._run_folder, smaller, self.memory_plan, str(error))
+
+    def _nothing_smaller(self, number: int, saved: str) -> str:
+        return (
+            f"update {number} ran out of memory with {self.memory_plan}: there is no smaller plan that keeps the training "
+            f"the same; {saved}; a smaller batch.virtual, model.image_size or a mixed precision would need less: see "
+            "distxcept plan"
+        )
 
     def _smaller_plan(self, *, halve: bool = False) -> MemoryPlan | None:
         now = InUse(self.memory_plan, self.plan.virtual_batch, self._most_samples())
@@ -82,11 +90,7 @@ class Fitting:
         old, smaller = self.memory_plan, self._smaller_plan()
         if smaller is None:
             self._save()
-            raise DoesNotFitError(
-                f"update {number} ran out of memory with {old}: there is no smaller plan that keeps the training the "
-                "same; everything is saved; a smaller batch.virtual, model.image_size or a mixed precision would "
-                "need less: see distxcept plan"
-            )
+            raise DoesNotFitError(self._nothing_smaller(number, "everything is saved"))
         self.plan = self.plan.with_micro(smaller.micro)
         smaller = MemoryPlan(self.plan.micro_batch, smaller.remat)
         self.memory_plan, self._updates_in_plan = smaller, 0

@@ -13,10 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 from distxcept.config.size import show_size
-from distxcept.errors import ConfigError
+from distxcept.errors import ConfigError, DoesNotFitError
 from distxcept.model.batchnorm import VirtualBatchNormalizer
 from distxcept.training.accumulate import Batch
 from distxcept.training.build import Training
+from distxcept.training.out_of_memory import is_out_of_memory
 from distxcept.training.peak import Peak
 
 PHASES = ("forward", "backward", "reduce", "apply", "update")
@@ -37,6 +38,13 @@ def measure_phases(training: Training) -> dict[str, int]:
     except OSError as error:
         raise ConfigError(
             f"--memory-phases: the kernel does not let peaks be measured here: {error}"
+        ) from error
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise DoesNotFitError(
+            "--memory-phases: out of memory; phases that are held apart need more than an update: leave it out, or set "
+            f"batch.micro below {training.plan.micro_batch}"
         ) from error
     finally:
         state.write(before)
@@ -124,7 +132,13 @@ def _whole(training: Training) -> Callable[[], Any]:
     blocks = plan.blocks(plan.virtual_per_update)
     sizes = [len(blocks[replica]) for replica in training.engine.local_replicas]
     batches = random_batches(training, *sizes)
-    return lambda: training.update(batches, plan, key=0, rate=0.0, remat=training.remat)
+
+    def run() -> None:
+        outcome = training.update(batches, plan, key=0, rate=0.0, remat=training.remat)
+        if outcome.out_of_memory:
+            raise MemoryError
+
+    return run
 
 
 def _zero_sums(training: Training) -> tuple[list[tf.Tensor], tf.Tensor]:

@@ -117,6 +117,8 @@ class Update:
         )
         parts = tuple(tuple(plan.parts(batch.images.shape[0])) for batch in batches)
         dense = not padded and all(bool(np.all(batch.mask)) for batch in batches)
+        # Padding needs more memory, and comes too seldom to pay: with overlap it could not be mended if that is too much.
+        overlap = overlap and dense
         fused = dense and plan.lanes is None and dtype != tf.float64
         form = dict(parts=parts, at_once=plan.side_by_side, fused=fused, remat=remat, overlap=overlap)
         applied, began = self._applied(), time.time()

@@ -9,6 +9,7 @@ from distxcept.config.schema import Config
 from distxcept.launch import environment
 
 ON, OFF = {"TF_ENABLE_ONEDNN_OPTS": "1"}, {"TF_ENABLE_ONEDNN_OPTS": "0"}
+GROWS = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
 
 def config(**sections) -> Config:
@@ -20,9 +21,9 @@ def config(**sections) -> Config:
     ("sections", "on_gpu", "expected"),
     [
         ({}, False, ON),
-        ({}, True, {}),
+        ({}, True, GROWS),
         ({"memory": {"limit": "2GiB"}}, False, OFF | {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}),
-        ({"memory": {"limit": "2GiB"}}, True, {}),
+        ({"memory": {"limit": "2GiB"}}, True, GROWS),
         ({"engine": {"reduction": "ordered"}}, False, OFF),
         ({"engine": {"name": "mirrored", "devices": 2}}, False, ON),
         ({"precision": "float64"}, False, ON),

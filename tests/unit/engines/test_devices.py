@@ -18,6 +18,7 @@ class Config:
         self.gpus = [SimpleNamespace(name=f"/physical_device:GPU:{k}") for k in range(gpus)]
         self.visible = list(self.gpus)
         self.grows: list[str] = []
+        self.limits: dict[str, list[int | None]] = {}
         self.threading = SimpleNamespace(set_intra_op_parallelism_threads=lambda number: None)
         self.experimental = SimpleNamespace(set_memory_growth=lambda gpu, on: self.grows.append(gpu.name))
 
@@ -29,10 +30,10 @@ class Config:
         self.visible = devices
 
     def set_logical_device_configuration(self, device, parts) -> None:
-        pass
+        self.limits[device.name] = parts
 
-    def LogicalDeviceConfiguration(self):
-        return None
+    def LogicalDeviceConfiguration(self, memory_limit=None):
+        return memory_limit
 
     @property
     def shown(self) -> list[int]:
@@ -60,6 +61,12 @@ def test_other_cards_are_left_alone(config, wanted, shown, names):
     assert prepare_devices(wanted, None) == names
     assert config.shown == shown
     assert config.grows == [config.gpus[number].name for number in shown]
+
+
+def test_the_limit_is_that_of_each_card(config):
+    prepare_devices(["GPU:1", "GPU:3"], None, limit_bytes=5 * 2**30)
+    assert config.limits == {config.gpus[number].name: [5120] for number in (1, 3)}
+    assert config.grows == []  # said by a variable: TensorFlow does not take both
 
 
 def test_too_many(config):

@@ -51,6 +51,26 @@ def test_a_replica_without_work_in_this_plan_is_tried_with_some():
     assert trial_request(plan, spread, "GPU:0", replica=idle)["virtual_batches"] == 1
 
 
+@pytest.mark.parametrize(("ranks", "overlap"), [(1, "on"), (8, "off"), (8, "on"), (8, "auto")])
+def test_a_trial_leaves_room_for_gradients_on_their_way(ranks, overlap):
+    """It runs alone, the training among ranks."""
+    config = Config.model_validate(
+        {
+            "data": {"train": {"kind": "synthetic", "samples": 256, "classes": 4}},
+            "batch": {"global": 256, "virtual": 8},
+            "engine": {"overlap": overlap},
+        }
+    )
+    budget = gpu_budget("a card", 16 * GIB, config.memory)
+    plan = make_plan(
+        config, budget, Glimpse(256, 4), replicas=ranks, engine="horovod" if ranks > 1 else "single"
+    )
+    limit = trial_request(plan, plan.batches, "GPU:0", replica=0)["limit_bytes"]
+    left = budget.tensor_bytes // measuring.LIMIT_STEP_BYTES * measuring.LIMIT_STEP_BYTES - limit
+    gradients = 4 * sum(parameter.elements for parameter in plan.layout.parameters)
+    assert left == 0 if ranks == 1 or overlap == "off" else left > 0.9 * gradients
+
+
 def measured_with(monkeypatch, tmp_path, free_bytes, device, cores=1, **data):
     """The requests of the trials that it took."""
     tried = []

@@ -91,3 +91,9 @@ def test_failed_plans_add_up(tmp_path):
     (tmp_path / FILE).write_text("[]")
     write_memory_plan(tmp_path, MemoryPlan(4, True), MemoryPlan(8, False), "after rubbish")
     assert json.loads((tmp_path / FILE).read_text())["failed"] == [{"micro": 8, "remat": False}]
+
+
+@pytest.mark.parametrize(("left", "virtual", "micro"), [(12, 8, 8), (16, 8, 16), (4, 8, 8), (24, 16, 16)])
+def test_a_limit_left_by_a_run_with_other_virtual_batches(left, virtual, micro):
+    limited = MemoryPlan(64, False).at_most(MemoryPlan(left, True)).in_steps_of(virtual)
+    assert limited == MemoryPlan(micro, True)

@@ -86,7 +86,7 @@ def test_takes_the_fastest_that_fits():
             "echo noise; echo '{\"fits\": false, \"reason\": \"out of memory\"}'",
             Measured(8, False, False, reason="out of memory"),
         ),
-        ("kill -9 $$", Measured(8, False, False, reason="the trial ended with -9")),
+        ("kill -9 $$", Measured(8, False, False, reason="the trial ended with -9", lasting=False)),
         ("kill -ABRT $$", Measured(8, False, False, reason="the trial ended with -6")),
         ("echo 'std::bad_alloc: out of memory' >&2; exit 1", Measured(8, False, False, reason="the trial ended with 1")),
         ("echo 'ResourceExhaustedError: {{node}}' >&2; exit 1", Measured(8, False, False, reason="the trial ended with 1")),
@@ -115,7 +115,8 @@ def test_a_trial_that_never_answers_does_not_fit(tmp_path, monkeypatch):
     child.chmod(0o755)
     monkeypatch.setattr(module.sys, "executable", str(child))
     monkeypatch.setattr(module, "TRIAL_TIMEOUT_SECONDS", 0.2)
-    assert not run_child({"remat": False}, 8).fits
+    measured = run_child({"remat": False}, 8)
+    assert (measured.fits, measured.lasting) == (False, False)
 
 
 def test_a_trial_ends_with_who_asked_for_it(tmp_path):
@@ -137,6 +138,8 @@ def test_cache(tmp_path):
     assert cache.read(key) is None
     measured = [Measured(8, True, True, 100, 0.5), Measured(16, True, False, reason="out of memory")]
     cache.write(key, measured)
+    assert cache.read(key) == measured
+    cache.write(key, [*measured, Measured(32, True, False, reason="killed from outside", lasting=False)])
     assert cache.read(key) == measured
     assert os.listdir(tmp_path / "probes") == [f"{key}.json"]
     (tmp_path / "probes" / f"{key}.json").write_text(json.dumps([{"micro": 1}]))

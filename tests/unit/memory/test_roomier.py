@@ -53,6 +53,11 @@ def test_the_largest_that_fits(free, expected):
     assert roomier()(MOMENT, int(free)) == expected
 
 
+def test_under_a_limit_that_others_leave_no_room_for():
+    assert roomier(memory={"limit": "1000GiB"})(MOMENT, 0) is None
+    assert roomier(memory={"limit": "1000GiB"})(MOMENT, 1000 * GIB) == (64, 1)
+
+
 @pytest.mark.parametrize(
     "one",
     [
@@ -68,8 +73,3 @@ def test_the_largest_that_fits(free, expected):
 def test_nothing_to_propose(one):
     moment = replace(MOMENT, micro_batch=64) if one.plan.micro_batch == 64 else MOMENT
     assert one(moment, 1000 * GIB) is None
-
-
-def test_under_a_limit_the_limit_counts_and_not_what_is_free():
-    """TensorFlow takes a limited amount whole at the start, so what is free says nothing."""
-    assert roomier(memory={"limit": "100GiB"})(MOMENT, 0) == (64, 1)

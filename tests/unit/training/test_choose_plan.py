@@ -48,7 +48,12 @@ def on_a_card(monkeypatch):
     plan, options = build_plan(config, 60, 2), [Option(16), Option(8)]
     budget = gpu_budget("a card", 2**33, config.memory)
     proposal = SimpleNamespace(
-        config=config, budget=budget, candidates=options, chosen=options[0], layout=SimpleNamespace(classes=3)
+        config=config,
+        budget=budget,
+        candidates=options,
+        chosen=options[0],
+        reduction_bytes=0,
+        layout=SimpleNamespace(classes=3),
     )
     monkeypatch.setattr(choose_plan, "device_for_child", lambda device: device)
 
@@ -159,12 +164,10 @@ def test_a_fixed_micro_batch_is_rematerialised_where_plan_says_so(monkeypatch, f
 
     def of(rank, exchange):
         cards = [card(rank, name="T4", memory_free_bytes=free[rank], memory_total_bytes=16 * GIB)]
-        monkeypatch.setattr(choose_plan, "read_cards", lambda numbers: cards)
-        monkeypatch.setattr(choose_plan, "numbers_of_cards", lambda devices: [rank])
         monkeypatch.setattr(choose_plan, "pids_of_job", lambda engine: set())
         engine = SimpleNamespace(name="horovod", devices=lambda: ["GPU:0"], rank=rank, ranks=2, local_ranks=2)
         engine.local_replicas, engine.is_chief, engine.exchange = range(rank, rank + 1), rank == 0, exchange
-        return choose_plan.choose_plan(config, engine, plan, 3)[1]
+        return choose_plan.choose_plan(config, engine, plan, 3, cards=cards)[1]
 
     def answers(message):
         """The other rank's word on what it needs; else the same as ours."""

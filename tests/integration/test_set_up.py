@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from documented import commands
 
 from tests.pages import REPOSITORY
 
@@ -41,6 +42,30 @@ def test_quickstart_and_the_proof(clone: Path) -> None:
     said = run("make", "same", folder=clone)
     worst = re.search(r"largest relative difference ([\d.e+-]+)", said)
     assert worst and float(worst[1]) < 1e-11, said
+
+
+def test_from_photos_to_predictions_by_the_readme_alone(clone: Path) -> None:
+    """A new user in a fresh clone: at most five commands, all of them README's, and no edit."""
+    run(sys.executable, "-m", "distxcept.data.flowers", "drawn", "--train", "150", "--validation", "30", "--seed", "7",
+        folder=clone, PYTHONPATH=str(REPOSITORY))  # fmt: skip
+    (clone / "drawn" / "train").rename(clone / "photos")
+    (clone / "new-photos").mkdir()
+    kinds = {}
+    for number, photo in enumerate(sorted((clone / "drawn" / "validation").rglob("*.jpg"))):
+        kinds[f"{number}.jpg"] = photo.parent.name
+        photo.rename(clone / "new-photos" / f"{number}.jpg")
+    of_readme = [command.text for command in commands() if command.where.startswith("README.md")]
+    typed = ["make quickstart", ". .venv/bin/activate"]
+    typed += [text for text in of_readme if re.search(r"run\.name=photos|predict runs/photos", text)]
+    assert set(typed) <= set(of_readme)
+    assert len(typed) == 4
+    said = run("sh", "-c", " && ".join(typed), folder=clone)
+    print(said[-2000:])
+    told = re.findall(r"% (\w+) +new-photos/(\d+\.jpg)", said)
+    assert len(told) == len(kinds) == 30
+    right = sum(kinds[name] == kind for kind, name in told)
+    print(f"{right} of {len(told)} new photos are called what they are")
+    assert right >= 20
 
 
 def test_quantised_exports_of_the_quickstart_answer_as_its_model(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ STEPS = """\
   distxcept doctor                                 is this machine ready, and if not, why
   python -m distxcept.data.flowers data/flowers    five kinds of drawn flowers, to try it with
   distxcept train configs/quickstart.yaml          a small model that learns them, in a few minutes on a CPU
-  distxcept evaluate runs/quickstart               what it is worth, class by class
+  distxcept evaluate runs/quickstart:best          what it is worth, class by class
   distxcept train configs/finetune.yaml data.train.path=photos
                                                    your own photos, one sub-folder per class
 """

@@ -5,7 +5,7 @@ Without a terminal: plain lines every few seconds, and nothing is ever wrapped o
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,7 +38,10 @@ WARNING_KINDS = (
 
 
 class Terminal(Observer):
-    """Writes to stderr: stdout is for data. As a context manager it leaves the terminal as it found it."""
+    """Writes to stderr: stdout is for data. As a context manager it leaves the terminal as it found it.
+
+    `next_commands` is asked when the run has ended: what is best is known only then.
+    """
 
     def __init__(
         self,
@@ -46,7 +49,7 @@ class Terminal(Observer):
         *,
         quiet: bool = False,
         verbose: bool = False,
-        next_commands: Sequence[str] = (),
+        next_commands: Callable[[], Sequence[str]] = tuple,
         console: Console | None = None,
     ):
         self.console = console or Console(stderr=True, quiet=quiet, highlight=False)
@@ -178,7 +181,7 @@ class Terminal(Observer):
             report=str(report) if report.exists() else None,
         )
         commands = [
-            ("next" if not number else "", command) for number, command in enumerate(self.next_commands)
+            ("next" if not number else "", command) for number, command in enumerate(self.next_commands())
         ]
         self._panel(lines + commands, self.title)
 

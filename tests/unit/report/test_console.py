@@ -64,7 +64,7 @@ def test_plain_lines_without_a_terminal(tmp_path):
     saved, ended = ({"kind": kind, "time": STARTED + at} for kind, at in (("saved", 60), ("ended", 505)))
     run = make_run(tmp_path / "run", events=[started(), saved, started(5, at=STARTED + 500), ended])
     (run / "bad_images.jsonl").write_text('{"index": 1}\n')
-    terminal, file = plain(next_commands=["distxcept report x"])
+    terminal, file = plain(next_commands=lambda: ["distxcept report x"])
     play(terminal, run)
     text = file.getvalue()
     assert "\x1b" not in text

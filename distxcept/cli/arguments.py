@@ -10,6 +10,7 @@ from distxcept.errors import ConfigError
 
 MOST_REPLICAS = 65536
 OVERRIDES_HELP = "key.path=value, the value read as YAML; wins over the file"
+SNAPSHOT_HELP = "a run's folder or its name below runs/; RUN:best, RUN:update=N; or a snapshot's folder"
 
 
 class UsageError(ConfigError):

@@ -5,7 +5,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from distxcept.cli.arguments import OVERRIDES_HELP
+from distxcept.cli.arguments import OVERRIDES_HELP, SNAPSHOT_HELP
 
 if TYPE_CHECKING:
     from distxcept.training.scores import Scores
@@ -33,7 +33,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         epilog=EXAMPLES,
         parents=[common],
     )
-    parser.add_argument("snapshot", metavar="RUN", help="RUN, RUN:best, RUN:update=N, or a snapshot's folder")
+    parser.add_argument("snapshot", metavar="RUN", help=SNAPSHOT_HELP)
     parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", default=[], help=OVERRIDES_HELP)
     parser.add_argument(
         "--split", choices=("validation", "train"), help="of the run's data: validation, train"

@@ -24,6 +24,8 @@ from distxcept.training.events import Observer, TrainRecord, ValidationRecord
 PLAIN_EVERY_SECONDS = 10.0
 PATIENCE_SECONDS = 20.0
 """Where records are rarer than this, there are short lines in between."""
+BAD_IMAGES_SHOWN = 5
+"""Of a process; the file has them all."""
 QUIET_KINDS = ("saved",)
 WARNING_KINDS = (
     "warning",
@@ -61,6 +63,7 @@ class Terminal(Observer):
         self._epoch_length, self._total, self._validates = 1, 0, False
         self._said = time.monotonic()
         self._images, self._training_seconds, self._told_samples = 0, 0.0, 0
+        self._bad_images, self._run_folder = 0, ""
 
     def __enter__(self) -> Self:
         return self
@@ -80,6 +83,7 @@ class Terminal(Observer):
         self._epoch_length, self._total = start["updates_per_epoch"], start["total_updates"]
         self._validates = bool(start["validation_samples"])
         self._told_samples = start.get("samples_done", 0)
+        self._run_folder = start.get("run_folder", "")
         self._panel(start_lines(start), self.title)
         if self._draws:
             self._open_line()
@@ -166,7 +170,11 @@ class Terminal(Observer):
             self._say(message, style="yellow" if kind in WARNING_KINDS else None)
 
     def bad_image(self, index: int, path: str, reason: str) -> None:
-        self._say(f"bad image {path}: {reason}", style="yellow")
+        self._bad_images += 1
+        if self.verbose or self._bad_images <= BAD_IMAGES_SHOWN:
+            self._say(f"bad image {path}: {reason}", style="yellow")
+        elif self._bad_images == BAD_IMAGES_SHOWN + 1:
+            self._say(f"more are listed in {Path(self._run_folder, 'bad_images.jsonl')}", style="yellow")
 
     def ended(self, summary: dict[str, Any]) -> None:
         self._close_line()

@@ -123,6 +123,19 @@ def test_verbose_says_more_and_quiet_nothing(tmp_path):
     assert file.getvalue() == ""
 
 
+def test_many_bad_images_are_left_to_the_file():
+    terminal, file = plain()
+    verbose, everything = plain(verbose=True)
+    for one in (terminal, verbose):
+        one.started(started(run_folder="runs/x"))
+        for number in range(20):
+            one.bad_image(number, f"{number}.jpg", "cut off")
+    lines = [line for line in file.getvalue().splitlines() if line.startswith(("bad", "more"))]
+    told = [f"bad image {number}.jpg: cut off" for number in range(5)]
+    assert lines == [*told, "more are listed in runs/x/bad_images.jsonl"]
+    assert "bad image 19.jpg" in everything.getvalue()
+
+
 PROGRAM = """
 import sys; sys.path.insert(0, {tests!r})
 from pathlib import Path

@@ -16,6 +16,8 @@ SNAPSHOT_HELP = "a run's folder or its name below runs/; RUN:best, RUN:update=N;
 class UsageError(ConfigError):
     """The command line cannot be understood. Knows which command was meant."""
 
+    alike = True
+
     def __init__(self, prog: str, message: str) -> None:
         super().__init__(f"{message} (see `{prog} --help`)")
         self.prog = prog

@@ -47,11 +47,13 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import os
 
+    from distxcept.cli.alike import alike_on_all_ranks
     from distxcept.cluster import detect
     from distxcept.launch.environment import prepare_environment
     from distxcept.training.trained import find_trained
 
-    trained = find_trained(args.snapshot, config_file=args.config, overrides=tuple(args.overrides))
+    with alike_on_all_ranks():
+        trained = find_trained(args.snapshot, config_file=args.config, overrides=tuple(args.overrides))
     placement = detect(os.environ)
     prepare_environment(trained.config, verbose=args.verbose)
 

@@ -87,9 +87,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except DistxceptError as error:
-        if args.debug:
-            traceback.print_exc()
-        return _report(f"distxcept {args.command}", error)
+        return _report(f"distxcept {args.command}", error, debug=args.debug)
     except KeyboardInterrupt:
         print(f"distxcept {args.command}: interrupted", file=sys.stderr)
         return 130
@@ -99,8 +97,13 @@ def main(argv: list[str] | None = None) -> int:
         return 0
 
 
-def _report(prog: str, error: DistxceptError) -> int:
-    print(f"{prog}: {one_line(error)}", file=sys.stderr)
+def _report(prog: str, error: DistxceptError, *, debug: bool = False) -> int:
+    from distxcept.cli.alike import is_teller
+
+    if not error.alike or is_teller():
+        if debug:
+            traceback.print_exception(error)
+        print(f"{prog}: {one_line(error)}", file=sys.stderr)
     return error.exit_code
 
 

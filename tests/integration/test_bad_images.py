@@ -83,6 +83,10 @@ def test_bad_files_on_one_rank(reasons):
     for name, ranks in (("one", 1), ("two", 2)):
         done = train(folder, name, ranks=ranks)
         assert done.returncode == 0, done.stderr
+        assert done.stderr.count("devices  engine") == done.stderr.count("done    2 updates") == 1, (
+            "one rank draws"
+        )
+        assert done.stderr.count("╭─ distxcept") == 2
         check_listing(folder / name / "bad_images.jsonl", expected)
         lines = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
         assert lines[-1]["samples"] == SAMPLES - len(expected)

@@ -65,7 +65,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"distxcept {__version__}")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    common.add_argument("-q", "--quiet", action="store_true", help="errors and results only")
+    common.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="no messages but errors; what was asked for on stdout stays",
+    )
     common.add_argument("-v", "--verbose", action="store_true", help="say more")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name in COMMANDS:

@@ -87,6 +87,7 @@ def test_bad_files_on_one_rank(reasons):
             "one rank draws"
         )
         assert done.stderr.count("╭─ distxcept") == 2
+        assert "(CPU asked for)" in done.stderr  # the tests hide all cards
         assert done.stderr.count("the warm-up of 2 updates is not over when the run ends after 2") == 1
         check_listing(folder / name / "bad_images.jsonl", expected)
         lines = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]

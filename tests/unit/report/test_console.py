@@ -207,6 +207,9 @@ def test_start_lines():
     assert lines["devices"] == "engine single on GPU:0 … GPU:7 (8)"
     assert lines["length"] == "20 updates, 10 an epoch: 2 epochs"
     assert (lines["memory"], lines["folder"]) == ("micro batch 8", "runs/x")
+    for looked_for, why in ((True, "no GPU found"), (False, "CPU asked for")):
+        shown = dict(start_lines(started(gpu_looked_for=looked_for)))["devices"]
+        assert shown == f"engine single on CPU:0 ({why})"
     assert dict(start_lines(started(validation_samples=0)))["data"].endswith("no validation")
 
 

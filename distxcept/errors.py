@@ -9,6 +9,8 @@ class DistxceptError(Exception):
     """Base of every error with a message written for the user."""
 
     exit_code = 1
+    alike = False
+    """Every rank of a job comes to it by itself; one of them tells it."""
 
 
 class SavingError(DistxceptError):

@@ -6,7 +6,7 @@
     RUN:update=1200     the one after 1200 updates
     RUN/checkpoints/update-00001200   the folder itself
 
-RUN is the path of a run folder. Imports no TensorFlow.
+RUN is the path of a run folder, or its name below runs/. Imports no TensorFlow.
 """
 
 from dataclasses import dataclass
@@ -32,14 +32,26 @@ class Found:
 
 def find_snapshot(name: str) -> Found:
     """ConfigError, in one line, where there is no such snapshot or it is damaged."""
-    path, selector = _split(name)
-    if not path.is_dir():
-        raise ConfigError(f"{name}: there is no folder {path}; give {FORMS}")
-    if (path / MANIFEST).exists() or path.name.startswith("update-"):
+    run, selector = _split(name)
+    folders = [place for place in places(run) if place.is_dir()]
+    if not folders:
+        raise ConfigError(f"{no_run(run)}; give {FORMS}")
+    path = next((folder for folder in folders if _is_snapshot(folder) or Store(folder).updates()), folders[0])
+    if _is_snapshot(path):
         if selector:
             raise ConfigError(f"{name}: {path} is one snapshot, and {selector} chooses among those of a run")
         return Found(_open(name, path), _run_of(path))
     return _of_run(name, path, selector)
+
+
+def places(run: str) -> tuple[Path, Path]:
+    """Where a run of this name may lie: it is a path, or a name below runs/."""
+    return Path(run).expanduser(), Path("runs") / run
+
+
+def no_run(run: str) -> str:
+    """What to say of a name that is none of a run."""
+    return f"there is no run {run}; `distxcept runs` lists those that there are"
 
 
 def weights_path(spec: str | None) -> str | None:
@@ -49,16 +61,20 @@ def weights_path(spec: str | None) -> str | None:
     return str(find_snapshot(spec).snapshot.path)
 
 
-def _split(name: str) -> tuple[Path, str]:
+def _is_snapshot(folder: Path) -> bool:
+    return (folder / MANIFEST).exists() or folder.name.startswith("update-")
+
+
+def _split(name: str) -> tuple[str, str]:
     """A folder's own name may have a colon in it."""
     head, colon, selector = name.rpartition(":")
     if (
         colon
-        and not Path(name).exists()
+        and not any(place.exists() for place in places(name))
         and (selector in ("best", "latest") or selector.startswith("update="))
     ):
-        return Path(head).expanduser(), selector
-    return Path(name).expanduser(), ""
+        return head, selector
+    return name, ""
 
 
 def _of_run(name: str, run_folder: Path, selector: str) -> Found:

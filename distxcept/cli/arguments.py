@@ -10,10 +10,13 @@ from distxcept.errors import ConfigError
 
 MOST_REPLICAS = 65536
 OVERRIDES_HELP = "key.path=value, the value read as YAML; wins over the file"
+SNAPSHOT_HELP = "a run's folder or its name below runs/; RUN:best, RUN:update=N; or a snapshot's folder"
 
 
 class UsageError(ConfigError):
     """The command line cannot be understood. Knows which command was meant."""
+
+    alike = True
 
     def __init__(self, prog: str, message: str) -> None:
         super().__init__(f"{message} (see `{prog} --help`)")

@@ -29,10 +29,20 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         epilog=EXAMPLES,
         parents=[common],
     )
-    parser.add_argument("--image-size", type=positive_number, default=128, metavar="PX", help="(128)")
-    parser.add_argument("--batch", type=positive_number, default=16, metavar="N", help="images (16)")
+    parser.add_argument(
+        "--image-size",
+        type=positive_number,
+        default=128,
+        metavar="PX",
+        help="height and width of the images (128)",
+    )
+    parser.add_argument(
+        "--batch", type=positive_number, default=16, metavar="N", help="images of an update (16)"
+    )
     parser.add_argument("--width", type=float, default=1.0, metavar="X", help="of the network (1.0)")
-    parser.add_argument("--rounds", type=positive_number, default=3, metavar="N", help="(3)")
+    parser.add_argument(
+        "--rounds", type=positive_number, default=3, metavar="N", help="turns of each contestant (3)"
+    )
     parser.add_argument(
         "--seconds", type=seconds_number, default=8.0, metavar="S", help="of a turn, about (8)"
     )

@@ -5,7 +5,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from distxcept.cli.arguments import OVERRIDES_HELP
+from distxcept.cli.arguments import OVERRIDES_HELP, SNAPSHOT_HELP
 
 if TYPE_CHECKING:
     from distxcept.training.scores import Scores
@@ -33,7 +33,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         epilog=EXAMPLES,
         parents=[common],
     )
-    parser.add_argument("snapshot", metavar="RUN", help="RUN, RUN:best, RUN:update=N, or a snapshot's folder")
+    parser.add_argument("snapshot", metavar="RUN", help=SNAPSHOT_HELP)
     parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", default=[], help=OVERRIDES_HELP)
     parser.add_argument(
         "--split", choices=("validation", "train"), help="of the run's data: validation, train"
@@ -47,11 +47,13 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import os
 
+    from distxcept.cli.alike import alike_on_all_ranks
     from distxcept.cluster import detect
     from distxcept.launch.environment import prepare_environment
     from distxcept.training.trained import find_trained
 
-    trained = find_trained(args.snapshot, config_file=args.config, overrides=tuple(args.overrides))
+    with alike_on_all_ranks():
+        trained = find_trained(args.snapshot, config_file=args.config, overrides=tuple(args.overrides))
     placement = detect(os.environ)
     prepare_environment(trained.config, verbose=args.verbose)
 

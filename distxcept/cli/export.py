@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from distxcept.cli.arguments import positive_number
+from distxcept.cli.arguments import SNAPSHOT_HELP, positive_number
 from distxcept.export.order import FORMATS, QUANTIZATIONS, Order
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         epilog=EXAMPLES,
         parents=[common],
     )
-    parser.add_argument("snapshot", metavar="RUN", help="RUN, RUN:best, RUN:update=N, or a snapshot's folder")
+    parser.add_argument("snapshot", metavar="RUN", help=SNAPSHOT_HELP)
     parser.add_argument("--format", choices=FORMATS, required=True, help=", ".join(FORMATS))
     parser.add_argument(
         "--quantize",

@@ -36,7 +36,7 @@ STEPS = """\
   distxcept doctor                                 is this machine ready, and if not, why
   python -m distxcept.data.flowers data/flowers    five kinds of drawn flowers, to try it with
   distxcept train configs/quickstart.yaml          a small model that learns them, in a few minutes on a CPU
-  distxcept evaluate runs/quickstart               what it is worth, class by class
+  distxcept evaluate runs/quickstart:best          what it is worth, class by class
   distxcept train configs/finetune.yaml data.train.path=photos
                                                    your own photos, one sub-folder per class
 """
@@ -65,7 +65,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"distxcept {__version__}")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    common.add_argument("-q", "--quiet", action="store_true", help="errors and results only")
+    common.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="no messages but errors; what was asked for on stdout stays",
+    )
     common.add_argument("-v", "--verbose", action="store_true", help="say more")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name in COMMANDS:
@@ -87,9 +92,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except DistxceptError as error:
-        if args.debug:
-            traceback.print_exc()
-        return _report(f"distxcept {args.command}", error)
+        return _report(f"distxcept {args.command}", error, debug=args.debug)
     except KeyboardInterrupt:
         print(f"distxcept {args.command}: interrupted", file=sys.stderr)
         return 130
@@ -99,8 +102,13 @@ def main(argv: list[str] | None = None) -> int:
         return 0
 
 
-def _report(prog: str, error: DistxceptError) -> int:
-    print(f"{prog}: {one_line(error)}", file=sys.stderr)
+def _report(prog: str, error: DistxceptError, *, debug: bool = False) -> int:
+    from distxcept.cli.alike import is_teller
+
+    if not error.alike or is_teller():
+        if debug:
+            traceback.print_exception(error)
+        print(f"{prog}: {one_line(error)}", file=sys.stderr)
     return error.exit_code
 
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from distxcept.checkpoint.store import Store
 from distxcept.config.schema import Config
 from distxcept.report.console import Terminal
 from distxcept.report.profiling import Profile
@@ -33,7 +34,7 @@ class Onlookers:
             f"distxcept · {config.run.name}",
             quiet=args.quiet or not chief,
             verbose=args.verbose,
-            next_commands=next_commands(run_folder, own_model=args.make_network is not None),
+            next_commands=lambda: next_commands(run_folder, own_model=args.make_network is not None),
         )
         self.state: State | None = None
         """Known once the training is built."""
@@ -85,10 +86,11 @@ class Onlookers:
 
 
 def next_commands(run_folder: Path, *, own_model: bool = False) -> list[str]:
-    """What one wants to do with a trained model; one given from Python is known there only."""
+    """What one wants to do with a trained model, at its best; one given from Python is known there only."""
+    name = f"{run_folder}:best" if Store(run_folder).best() is not None else str(run_folder)
     if own_model:
-        return [f"{call} of Run({str(run_folder)!r}, model=...)" for call in ("predict(...)", "evaluate()")]
-    run = shlex.quote(str(run_folder))
+        return [f"{call} of Run({name!r}, model=...)" for call in ("predict(...)", "evaluate()")]
+    run = shlex.quote(name)
     return [
         f"distxcept predict {run} PHOTO.jpg",
         f"distxcept evaluate {run}",

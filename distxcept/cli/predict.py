@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from distxcept.cli.arguments import positive_number
+from distxcept.cli.arguments import SNAPSHOT_HELP, positive_number
 
 if TYPE_CHECKING:
     from distxcept.training.predict import Prediction
@@ -30,7 +30,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         epilog=EXAMPLES,
         parents=[common],
     )
-    parser.add_argument("snapshot", metavar="RUN", help="RUN, RUN:best, RUN:update=N, or a snapshot's folder")
+    parser.add_argument("snapshot", metavar="RUN", help=SNAPSHOT_HELP)
     parser.add_argument(
         "images", metavar="IMAGES", nargs="+", help="files, folders, or - for a list on stdin"
     )

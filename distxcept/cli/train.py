@@ -57,11 +57,13 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import os
 
+    from distxcept.cli.alike import alike_on_all_ranks
     from distxcept.cluster import detect
     from distxcept.config.load import load_config
     from distxcept.launch.environment import prepare_environment
 
-    config = load_config(args.config, args.overrides)
+    with alike_on_all_ranks():
+        config = load_config(args.config, args.overrides)
     placement = detect(os.environ)
     prepare_environment(config, verbose=args.verbose)
 

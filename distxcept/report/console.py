@@ -5,7 +5,7 @@ Without a terminal: plain lines every few seconds, and nothing is ever wrapped o
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,6 +24,8 @@ from distxcept.training.events import Observer, TrainRecord, ValidationRecord
 PLAIN_EVERY_SECONDS = 10.0
 PATIENCE_SECONDS = 20.0
 """Where records are rarer than this, there are short lines in between."""
+BAD_IMAGES_SHOWN = 5
+"""Of a process; the file has them all."""
 QUIET_KINDS = ("saved",)
 WARNING_KINDS = (
     "warning",
@@ -38,7 +40,10 @@ WARNING_KINDS = (
 
 
 class Terminal(Observer):
-    """Writes to stderr: stdout is for data. As a context manager it leaves the terminal as it found it."""
+    """Writes to stderr: stdout is for data. As a context manager it leaves the terminal as it found it.
+
+    `next_commands` is asked when the run has ended: what is best is known only then.
+    """
 
     def __init__(
         self,
@@ -46,7 +51,7 @@ class Terminal(Observer):
         *,
         quiet: bool = False,
         verbose: bool = False,
-        next_commands: Sequence[str] = (),
+        next_commands: Callable[[], Sequence[str]] = tuple,
         console: Console | None = None,
     ):
         self.console = console or Console(stderr=True, quiet=quiet, highlight=False)
@@ -58,6 +63,7 @@ class Terminal(Observer):
         self._epoch_length, self._total, self._validates = 1, 0, False
         self._said = time.monotonic()
         self._images, self._training_seconds, self._told_samples = 0, 0.0, 0
+        self._bad_images, self._run_folder = 0, ""
 
     def __enter__(self) -> Self:
         return self
@@ -77,6 +83,7 @@ class Terminal(Observer):
         self._epoch_length, self._total = start["updates_per_epoch"], start["total_updates"]
         self._validates = bool(start["validation_samples"])
         self._told_samples = start.get("samples_done", 0)
+        self._run_folder = start.get("run_folder", "")
         self._panel(start_lines(start), self.title)
         if self._draws:
             self._open_line()
@@ -163,7 +170,11 @@ class Terminal(Observer):
             self._say(message, style="yellow" if kind in WARNING_KINDS else None)
 
     def bad_image(self, index: int, path: str, reason: str) -> None:
-        self._say(f"bad image {path}: {reason}", style="yellow")
+        self._bad_images += 1
+        if self.verbose or self._bad_images <= BAD_IMAGES_SHOWN:
+            self._say(f"bad image {path}: {reason}", style="yellow")
+        elif self._bad_images == BAD_IMAGES_SHOWN + 1:
+            self._say(f"more are listed in {Path(self._run_folder, 'bad_images.jsonl')}", style="yellow")
 
     def ended(self, summary: dict[str, Any]) -> None:
         self._close_line()
@@ -178,7 +189,7 @@ class Terminal(Observer):
             report=str(report) if report.exists() else None,
         )
         commands = [
-            ("next" if not number else "", command) for number, command in enumerate(self.next_commands)
+            ("next" if not number else "", command) for number, command in enumerate(self.next_commands())
         ]
         self._panel(lines + commands, self.title)
 

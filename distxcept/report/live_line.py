@@ -36,6 +36,19 @@ def clock(seconds: float | None) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
+def short(number: float) -> str:
+    """Two digits or more, in the least room."""
+    return f"{number:.1f}" if number < 9.95 else f"{number:.0f}"
+
+
+def short_clock(seconds: float | None) -> str:
+    """m:ss, hours beyond an hour, days beyond two."""
+    if seconds is None or round(seconds) < 3600:
+        return clock(seconds)
+    hours = seconds / 3600
+    return f"{short(hours)}h" if hours < 48 else f"{short(hours / 24)}d"
+
+
 def bar(part: float, cells: int = BAR_CELLS) -> str:
     full = round(min(max(part, 0.0), 1.0) * cells)
     return "━" * full + "─" * (cells - full)
@@ -77,21 +90,42 @@ class Moment:
 
 
 def live_line(now: Moment, width: int) -> str:
-    speed = "" if now.images_per_second is None else f"{now.images_per_second:.1f} img/s"
-    wait = "" if now.data_wait is None else f"wait {now.data_wait:.0%}"
-    memory = "" if now.memory_bytes is None else f"{now.memory_bytes / 2**30:.2f} GiB"
-    left = f"eta {clock(now.epoch_left)} / {clock(now.run_left)}"
-    return fit(
-        [
-            Part(f"epoch {now.epoch}/{now.epochs}", 9),
-            Part(bar(now.done / now.length), 1),
-            Part(f"{now.done}/{now.length}", 6),
-            Part(f"loss {now.loss:.4f}", 8),
-            Part(f"top-1 {now.accuracy:.1%}", 7),
-            Part(speed, 4),
-            Part(wait, 3),
-            Part(memory, 2),
-            Part("validating …" if now.validating else left, 5),
-        ],
-        width,
-    )
+    """The fullest of four forms that fits; of the shortest one, as much as fits."""
+    bare = _wide(now)
+    count, share = f"{now.done}/{now.length}", f"{now.done / now.length:.0%}"
+    for texts in (
+        [bare[0], bar(now.done / now.length), *bare[1:]],
+        bare,
+        [part.text for part in _compact(now, count, decimals=4)],
+    ):
+        line = "  ".join(text for text in texts if text)
+        if len(line) <= width:
+            return line
+    return fit(_compact(now, share, decimals=3), width)
+
+
+def _wide(now: Moment) -> list[str]:
+    return [
+        f"epoch {now.epoch}/{now.epochs}",
+        f"{now.done}/{now.length}",
+        f"loss {now.loss:.4f}",
+        f"top-1 {now.accuracy:.1%}",
+        "" if now.images_per_second is None else f"{now.images_per_second:.1f} img/s",
+        "" if now.data_wait is None else f"wait {now.data_wait:.0%}",
+        "" if now.memory_bytes is None else f"{now.memory_bytes / 2**30:.2f} GiB",
+        "validating …" if now.validating else f"eta {clock(now.epoch_left)} / {clock(now.run_left)}",
+    ]
+
+
+def _compact(now: Moment, position: str, *, decimals: int) -> list[Part]:
+    """For 80 columns; `position` is that in the epoch."""
+    left = f"{short_clock(now.epoch_left)}/{short_clock(now.run_left)}"
+    return [
+        Part(f"{now.epoch}/{now.epochs} {position}", 8),
+        Part(f"loss {now.loss:.{decimals}f}", 7),
+        Part(f"top-1 {now.accuracy:.1%}", 6),
+        Part("" if now.images_per_second is None else f"{short(now.images_per_second)} img/s", 4),
+        Part("" if now.data_wait is None else f"wait {now.data_wait:.0%}", 3),
+        Part("" if now.memory_bytes is None else f"{short(now.memory_bytes / 2**30)} GiB", 2),
+        Part("validating …" if now.validating else left, 5),
+    ]

@@ -10,7 +10,8 @@ Lines = list[tuple[str, str]]
 
 def start_lines(start: dict[str, Any]) -> Lines:
     devices = start["devices"]
-    no_gpu = " (no GPU found)" if devices[0].startswith("CPU") else ""
+    on_cpu = devices[0].startswith("CPU")
+    why = " (no GPU found)" if start.get("gpu_looked_for", True) else " (CPU asked for)"
     checked = start["validation_samples"]
     epochs = start["total_updates"] / start["updates_per_epoch"]
     update = start["update"]
@@ -21,7 +22,7 @@ def start_lines(start: dict[str, Any]) -> Lines:
             f"{start['samples']} images, {start['classes']} classes"
             + (f", validated on {checked}" if checked else ", no validation"),
         ),
-        ("devices", f"engine {start['engine']} on {shown_devices(devices)}{no_gpu}"),
+        ("devices", f"engine {start['engine']} on {shown_devices(devices)}{why if on_cpu else ''}"),
         ("batch", start["batch"]),
         ("memory", start.get("memory", "")),
         (

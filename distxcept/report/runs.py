@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import psutil
 
+from distxcept.checkpoint.names import no_run, places
 from distxcept.cluster.status import RankStatus, read_statuses, root_cause
 from distxcept.config.base import Metric, larger_is_better
 from distxcept.config.yaml_text import YamlProblem, parse_yaml
@@ -176,14 +177,14 @@ def is_alive(status: RankStatus, now: float) -> bool:
 
 def open_run(name: str) -> Run:
     """By its path, or by its name below runs/. ConfigError where it is no run."""
-    for folder in (Path(name).expanduser(), Path("runs") / name):
+    for folder in places(name):
         if is_run(folder):
             return Run(folder)
     if Path(name).expanduser().is_dir():
         raise ConfigError(
             f"{name} is no run folder: it lacks config.yaml, or what a run writes beside it; see distxcept runs"
         )
-    raise ConfigError(f"there is no run {name}; `distxcept runs` lists those that there are")
+    raise ConfigError(no_run(name))
 
 
 def is_run(folder: Path) -> bool:

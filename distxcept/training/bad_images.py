@@ -36,8 +36,9 @@ class BadImages:
         if new:
             self._observer.happened(
                 "bad_images",
-                f"{new} image{'s' * (new != 1)} could not be read; `distxcept data check CONFIG` lists all of them before a "
-                "run, data.on_bad_image says whether they end it",
+                f"{new} image{'s' * (new != 1)} could not be read, and count for nothing; {self._list} names them: mend or "
+                "remove them (`distxcept data check CONFIG` finds all of them before a run; with data.on_bad_image=fail "
+                "the first one ends it)",
                 count=new,
             )
 

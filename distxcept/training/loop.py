@@ -36,7 +36,7 @@ from distxcept.training.progress import Progress
 from distxcept.training.pruning import prune_to
 from distxcept.training.restore import restore
 from distxcept.training.saving import Saver
-from distxcept.training.schedule import learning_rate
+from distxcept.training.schedule import learning_rate, warmup_notice
 from distxcept.training.signals import StopSignals
 from distxcept.training.stragglers import Stragglers
 from distxcept.training.telling import Tell, end_facts, start_facts
@@ -255,6 +255,7 @@ class Loop:
             self.tell.happened(notice.kind, notice.message, **notice.details)
 
     def _tell_start(self) -> None:
-        for notice in self.training.notices:
+        warmup = warmup_notice(self.config.optimizer, self.training.total_updates)
+        for notice in [*self.training.notices, *([warmup] if warmup else [])]:
             self.tell.happened("notice", notice)
         self.tell.started(start_facts(self.training, self.progress, self.run_folder))

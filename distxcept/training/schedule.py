@@ -25,6 +25,17 @@ def learning_rate(
     return base * _factor(config.schedule, update, updates_per_epoch, total_updates, warmup)
 
 
+def warmup_notice(config: OptimizerSection, total_updates: int) -> str | None:
+    """What to say of a run that ends before its warm-up does."""
+    warmup = config.warmup_updates
+    if not warmup or warmup < total_updates:
+        return None
+    return (
+        f"the warm-up of {warmup} updates is not over when the run ends after {total_updates}; set optimizer.warmup_updates "
+        f"lower, such as {total_updates // 10}, or train longer"
+    )
+
+
 def _factor(
     schedule: Schedule, update: int, updates_per_epoch: int, total_updates: int, warmup: int
 ) -> float:

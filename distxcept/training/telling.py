@@ -1,9 +1,11 @@
 """What the loop says of itself: to the observer, on the chief alone."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from distxcept.cluster.compute import runs_on_gpu
 from distxcept.config.size import show_size
 from distxcept.memory.candidates import candidate
 from distxcept.memory.memory_plan import MemoryPlan
@@ -46,6 +48,7 @@ def start_facts(training: Training, progress: Progress, run_folder: Path) -> dic
         "engine": engine.name,
         "replicas": engine.replicas,
         "devices": engine.devices(),
+        "gpu_looked_for": runs_on_gpu(config, os.environ, gpus=1),
         "batch": plan.equation(),
         "memory": memory,
         "samples_done": progress.samples,

@@ -55,7 +55,7 @@ def reasons(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, s
             "max_bad_fraction": 0.5,
         },
         "batch": {"global": GLOBAL, "virtual": VIRTUAL},
-        "optimizer": {"learning_rate": 0.01},
+        "optimizer": {"learning_rate": 0.01, "warmup_updates": 2},
         "precision": "float64",
         "engine": {"threads": 1, "check_every": 1},
     }
@@ -83,6 +83,12 @@ def test_bad_files_on_one_rank(reasons):
     for name, ranks in (("one", 1), ("two", 2)):
         done = train(folder, name, ranks=ranks)
         assert done.returncode == 0, done.stderr
+        assert done.stderr.count("devices  engine") == done.stderr.count("done    2 updates") == 1, (
+            "one rank draws"
+        )
+        assert done.stderr.count("╭─ distxcept") == 2
+        assert "(CPU asked for)" in done.stderr  # the tests hide all cards
+        assert done.stderr.count("the warm-up of 2 updates is not over when the run ends after 2") == 1
         check_listing(folder / name / "bad_images.jsonl", expected)
         lines = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
         assert lines[-1]["samples"] == SAMPLES - len(expected)

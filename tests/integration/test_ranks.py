@@ -58,3 +58,22 @@ def test_two_ranks_give_the_result_of_one_process(
     assert [host["rank"] for host in ranks[0]["hosts"]] == [0, 1]
     assert len({host["host"] for host in ranks[0]["hosts"]}) == hosts
     assert [rank["agreed"] for rank in ranks] == [["from", 1]] * 2
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train", "cfg.yaml", "optimizer.nam=adam"], "optimizer.nam"),
+        (["train", "cfg.yaml", "--nothing"], "unknown option"),
+        (["evaluate", "nowhere"], "there is no run nowhere"),
+    ],
+    ids=["config", "usage", "evaluate"],
+)
+def test_what_is_wrong_on_all_ranks_is_told_once(arguments, said, tmp_path, monkeypatch) -> None:
+    skip_without("mpirun")
+    monkeypatch.chdir(tmp_path)
+    Path("cfg.yaml").write_text("data: {train: {kind: synthetic, samples: 9, classes: 3}}\n")
+    done = run([*MPIRUN, "-np", "2", sys.executable, "-m", "distxcept.cli.main", *arguments])
+    assert done.returncode == 2
+    assert len([line for line in done.stderr.splitlines() if said in line]) == 1, done.stderr

@@ -57,15 +57,30 @@ def test_a_snapshot_that_was_copied_elsewhere(run_folder, tmp_path):
         (":update=", "'' is no number of updates"),
         (":update=../../x", "is no number of updates"),
         (":update=1e3", "is no number of updates"),
-        (":worst", "there is no folder .*:worst; give RUN, RUN:best"),
+        (":worst", "there is no run .*:worst; .* give RUN, RUN:best"),
         ("/checkpoints/update-00000100:best", "is one snapshot, and best chooses"),
-        ("x", "there is no folder"),
+        ("x", "there is no run .*runx; `distxcept runs` lists"),
     ],
 )
 def test_there_is_no_such_snapshot(run_folder, selector, message):
     with pytest.raises(ConfigError, match=message) as error:
         find_snapshot(f"{run_folder}{selector}")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("selector", "update"), [("", 300), (":best", 200), (":update=100", 100)])
+def test_a_run_is_known_by_its_name_below_runs(run_folder, tmp_path, monkeypatch, selector, update):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(run_folder, tmp_path / "runs" / "quick")
+    (tmp_path / "quick").mkdir()  # a folder of that name that holds something else
+    assert find_snapshot(f"quick{selector}").snapshot.update == update
+    assert weights_path("quick:best") == "runs/quick/checkpoints/update-00000200"
+    save(tmp_path / "quick", 7, best=True)
+    assert find_snapshot("quick").snapshot.update == 7  # a run at the path itself comes first
+    with pytest.raises(
+        ConfigError, match=r"there is no run quik; `distxcept runs` lists .* give RUN, RUN:best"
+    ):
+        find_snapshot(f"quik{selector}")
 
 
 def test_damage(run_folder):

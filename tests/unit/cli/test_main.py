@@ -85,6 +85,13 @@ def test_every_help_gives_examples(parser):
     assert examples.strip().startswith("distxcept ")
 
 
+@pytest.mark.parametrize("parser", [*parsers(build_parser())], ids=lambda parser: parser.prog)
+def test_every_option_is_described_in_words(parser):
+    """The default in brackets alone says nothing."""
+    options = [action for action in parser._actions if action.option_strings]
+    assert [one.dest for one in options if not re.sub(r"\(.*?\)", "", one.help or "").strip()] == []
+
+
 def test_a_reader_that_goes_away_is_no_error():
     reader, writer = os.pipe()
     os.close(reader)

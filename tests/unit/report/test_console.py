@@ -64,7 +64,7 @@ def test_plain_lines_without_a_terminal(tmp_path):
     saved, ended = ({"kind": kind, "time": STARTED + at} for kind, at in (("saved", 60), ("ended", 505)))
     run = make_run(tmp_path / "run", events=[started(), saved, started(5, at=STARTED + 500), ended])
     (run / "bad_images.jsonl").write_text('{"index": 1}\n')
-    terminal, file = plain(next_commands=["distxcept report x"])
+    terminal, file = plain(next_commands=lambda: ["distxcept report x"])
     play(terminal, run)
     text = file.getvalue()
     assert "\x1b" not in text
@@ -121,6 +121,19 @@ def test_verbose_says_more_and_quiet_nothing(tmp_path):
     quiet, file = plain(quiet=True)
     play(quiet, run)
     assert file.getvalue() == ""
+
+
+def test_many_bad_images_are_left_to_the_file():
+    terminal, file = plain()
+    verbose, everything = plain(verbose=True)
+    for one in (terminal, verbose):
+        one.started(started(run_folder="runs/x"))
+        for number in range(20):
+            one.bad_image(number, f"{number}.jpg", "cut off")
+    lines = [line for line in file.getvalue().splitlines() if line.startswith(("bad", "more"))]
+    told = [f"bad image {number}.jpg: cut off" for number in range(5)]
+    assert lines == [*told, "more are listed in runs/x/bad_images.jsonl"]
+    assert "bad image 19.jpg" in everything.getvalue()
 
 
 PROGRAM = """
@@ -194,6 +207,9 @@ def test_start_lines():
     assert lines["devices"] == "engine single on GPU:0 … GPU:7 (8)"
     assert lines["length"] == "20 updates, 10 an epoch: 2 epochs"
     assert (lines["memory"], lines["folder"]) == ("micro batch 8", "runs/x")
+    for looked_for, why in ((True, "no GPU found"), (False, "CPU asked for")):
+        shown = dict(start_lines(started(gpu_looked_for=looked_for)))["devices"]
+        assert shown == f"engine single on CPU:0 ({why})"
     assert dict(start_lines(started(validation_samples=0)))["data"].endswith("no validation")
 
 

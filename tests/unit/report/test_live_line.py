@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
-from distxcept.report.live_line import Moment, Pace, Part, bar, clock, fit, live_line
+from distxcept.report.live_line import Moment, Pace, Part, bar, clock, fit, live_line, short_clock
 
 
 @pytest.mark.parametrize(
@@ -16,6 +18,22 @@ from distxcept.report.live_line import Moment, Pace, Part, bar, clock, fit, live
 )
 def test_clock(seconds, text):
     assert clock(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "–:––"),
+        (75, "1:15"),
+        (3599.7, "1.0h"),
+        (5400, "1.5h"),
+        (86400, "24h"),
+        (3 * 86400, "3.0d"),
+        (1e6, "12d"),
+    ],
+)
+def test_short_clock(seconds, text):
+    assert short_clock(seconds) == text
 
 
 def test_the_first_update_tells_nothing_of_the_pace():
@@ -54,5 +72,32 @@ def test_live_line():
         live_line(MOMENT, 200)
         == "epoch 2/6  ━━━━━───────  12/30  loss 0.5478  top-1 78.4%  62.3 img/s  wait 2%  1.00 GiB  eta 0:12 / 1:20"
     )
-    assert live_line(MOMENT, 79) == "epoch 2/6  12/30  loss 0.5478  top-1 78.4%  62.3 img/s  eta 0:12 / 1:20"
+    assert (
+        live_line(MOMENT, 99)
+        == "epoch 2/6  12/30  loss 0.5478  top-1 78.4%  62.3 img/s  wait 2%  1.00 GiB  eta 0:12 / 1:20"
+    )
     assert all(len(live_line(MOMENT, width)) <= width for width in range(1, 120))
+
+
+LARGE = replace(
+    MOMENT, epoch=100, epochs=100, done=9876, length=10_009, loss=6.9078, images_per_second=12_345.6, data_wait=0.12,
+    memory_bytes=37 * 2**30, epoch_left=3700, run_left=4.2 * 86400,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("moment", "line"),
+    [
+        (MOMENT, "2/6 12/30  loss 0.5478  top-1 78.4%  62 img/s  wait 2%  1.0 GiB  0:12/1:20"),
+        (replace(MOMENT, validating=True), "2/6 12/30  loss 0.5478  top-1 78.4%  62 img/s  wait 2%  1.0 GiB  validating …"),
+        (LARGE, "100/100 99%  loss 6.908  top-1 78.4%  12346 img/s  wait 12%  37 GiB  1.0h/4.2d"),
+        (replace(LARGE, validating=True), "100/100 99%  loss 6.908  top-1 78.4%  12346 img/s  wait 12%  validating …"),
+    ],
+)  # fmt: skip
+def test_everything_fits_into_80_columns(moment, line):
+    assert live_line(moment, 79) == line
+
+
+def test_narrower_than_that_the_least_important_goes_first():
+    assert live_line(MOMENT, 60) == "2/6 40%  loss 0.548  top-1 78.4%  62 img/s  0:12/1:20"
+    assert all(len(live_line(LARGE, width)) <= width for width in range(1, 120))

@@ -29,7 +29,8 @@ def test_each_image_is_told_once_and_each_report_ends_with_one_event(tmp_path):
     bad_images.report()
     assert heard.lines[:3] == ["a.jpg", "b.jpg", "c.jpg"]
     (event,) = heard.lines[3:]
-    assert event.startswith("bad_images 3: 3 images could not be read; `distxcept data check CONFIG`")
+    assert event.startswith("bad_images 3: 3 images could not be read")
+    assert f"{tmp_path / 'bad_images.jsonl'} names them: mend or remove them" in event
     bad_images.found(3, "a.jpg", "no image")
     bad_images.report()
     assert heard.lines[4:] == [], "nothing new, nothing told"

@@ -2,8 +2,10 @@
 
 import pytest
 
+from distxcept.config.load import load_config
 from distxcept.config.schema import OptimizerSection
-from distxcept.training.schedule import learning_rate
+from distxcept.training.schedule import learning_rate, warmup_notice
+from tests.pages import REPOSITORY
 
 EXPONENTIAL = {"kind": "exponential"}
 STEP = {"kind": "step", "at_epochs": [2, 3.5]}
@@ -65,3 +67,19 @@ def test_a_run_of_one_update_has_a_rate():
         config = OptimizerSection(learning_rate=0.8, schedule=schedule)
         rate = learning_rate(config, update=0, updates_per_epoch=1, total_updates=1, global_batch=1)
         assert rate == 0.8
+
+
+@pytest.mark.parametrize(
+    ("warmup", "total", "told"), [(0, 1, False), (49, 50, False), (50, 50, True), (50, 45, True)]
+)
+def test_a_warmup_as_long_as_the_run_is_told(warmup, total, told):
+    notice = warmup_notice(OptimizerSection(warmup_updates=warmup), total)
+    assert (notice is not None) == told
+    if told:
+        assert f"not over when the run ends after {total}; set optimizer.warmup_updates lower" in notice
+
+
+def test_the_recipe_for_fine_tuning_is_warm_soon_on_few_photos():
+    """96 of 120 photos make three updates of 32 an epoch."""
+    config = load_config(REPOSITORY / "configs" / "finetune.yaml")
+    assert 4 * config.optimizer.warmup_updates <= 3 * config.run.epochs

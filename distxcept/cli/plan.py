@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distxcept.cli.arguments import add_config_arguments, number_between, replicas_number
@@ -124,10 +123,9 @@ def run(args: argparse.Namespace) -> int:
     plan = make_plan(
         config, budget, peek(config.data.train), replicas=replicas, engine=engine, threads=usable_cores()
     )
-    measured = _probe(plan, args) if args.probe else None
-    if measured is not None:
-        plan = replace(plan, chosen=measured[0])
-    scaling = _scaling(plan, args, measured[1] if measured else [])
+    if args.probe:
+        plan = plan.with_measured(*_probe(plan, args))
+    scaling = _scaling(plan, args)
     if args.json:
         more = {"scaling": scaling_json(scaling)} if scaling else {}
         print(json.dumps(as_json(plan) | more, indent=1, ensure_ascii=False))
@@ -142,7 +140,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _scaling(plan: "Proposal", args: argparse.Namespace, measured: "list[Measured]") -> "Scaling | None":
+def _scaling(plan: "Proposal", args: argparse.Namespace) -> "Scaling | None":
     """The predicted speed on many devices; None where it was not asked for, or nothing fits."""
     from distxcept.memory.links import parse_network
     from distxcept.memory.worlds import gradient_bytes, sample_seconds, scale
@@ -151,9 +149,10 @@ def _scaling(plan: "Proposal", args: argparse.Namespace, measured: "list[Measure
     network = parse_network(args.network, per_node=args.per_node or PER_NODE, algorithm=algorithm)
     if plan.chosen is None or not (args.world or args.network or args.images_per_second):
         return None
-    chosen = (plan.chosen.micro_batch, plan.chosen.remat)
-    trial = next((m.seconds for m in measured if (m.micro_batch, m.remat) == chosen), None)
-    seconds = sample_seconds(plan.chosen, images_per_second=args.images_per_second, update_seconds=trial)
+    trial = plan.measured_of(plan.chosen)
+    seconds = sample_seconds(
+        plan.chosen, images_per_second=args.images_per_second, update_seconds=trial.seconds if trial else None
+    )
     if seconds is not None:
         return scale(plan, network, seconds, world=args.world, jitter=args.jitter)
     world, size = plan.batches.replicas, gradient_bytes(plan)

@@ -87,8 +87,8 @@ def nothing_fits(proposal: Proposal, measured: Sequence[Measured]) -> str:
     plan = MemoryPlan(smallest.micro_batch, smallest.remat)
     return (
         f"nothing fits in {show_size(proposal.budget.tensor_bytes)} of {proposal.budget.name}: {plan}, the smallest that "
-        f"keeps the training the same, needs about {show_size(smallest.needed_bytes)} ({len(measured)} tried); distxcept "
-        "plan shows the ways out"
+        f"keeps the training the same, needs about {show_size(smallest.needed_bytes)} by the estimate "
+        f"({len(measured)} tried); `distxcept plan CONFIG --probe` shows the ways out"
     )
 
 

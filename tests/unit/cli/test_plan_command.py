@@ -10,9 +10,10 @@ import pytest
 from distxcept.cli.main import main
 from distxcept.config.schema import MemorySection
 from distxcept.data import host
-from distxcept.memory import nvml
+from distxcept.memory import measuring, nvml
 from distxcept.memory.budget import host_budget
 from distxcept.memory.nvml import GpuState, NvmlUnavailable
+from distxcept.memory.probe import Measured
 
 CONFIG = """\
 data: {train: {kind: folder, path: nowhere/train}}
@@ -202,3 +203,81 @@ def test_no_tensorflow_is_loaded(config):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def trials(monkeypatch, tmp_path):
+    """A host of 8 free GiB whose trials fit as told: from (micro batch, remat) to seconds, None where it does not fit."""
+    monkeypatch.setattr(host, "free_memory", lambda: 8 * GIB)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def arrange(seconds_of):
+        def run(request, micro):
+            seconds = seconds_of(micro, request["remat"])
+            if seconds is None:
+                return Measured(micro, request["remat"], False, reason="memory ran out")
+            return Measured(micro, request["remat"], True, 3 * GIB, seconds)
+
+        monkeypatch.setattr(measuring, "run_child", run)
+
+    return arrange
+
+
+PROBED = ("--probe", "engine.threads=1", "model.image_size=128", "memory.limit=2500MiB")
+
+
+def by_plan(found: dict) -> dict:
+    return {(one["micro_batch"], one["remat"]): one for one in found["candidates"]}
+
+
+def test_the_estimate_fits_and_no_trial_does(config, capsys, trials):
+    trials(lambda micro, remat: None)
+    found = plan(capsys, config, *PROBED, code=4)
+    assert not any(one["fits"] for one in found["candidates"])
+    assert by_plan(found)[16, True]["measured"] == {
+        "fits": False,
+        "peak_bytes": None,
+        "seconds_per_update": None,
+        "reason": "memory ran out",
+    }
+    least = min(one["total_bytes"] for one in found["candidates"])
+    assert found["ways_out"] and all(way["total_bytes"] < least for way in found["ways_out"] if way["fits"])
+    assert "in 4 micro steps of up to 16" in found["batch"]["equation"]
+    assert main(["plan", config, *PROBED]) == 4
+    captured = capsys.readouterr()
+    assert "ways out:" in captured.out and "yes" not in captured.out
+    assert captured.err.splitlines()[-1].startswith(
+        "distxcept plan: nothing fits into the 1.7 GiB: micro batch 16 with"
+    )
+
+
+def test_the_estimate_does_not_fit_and_a_trial_does(config, capsys, trials):
+    trials(lambda micro, remat: 100 / micro if micro <= 32 and not remat else None)
+    tight = (*PROBED[:-1], "memory.limit=900MiB")
+    assert plan(capsys, config, *tight[1:], code=4)["ways_out"]
+    found = plan(capsys, config, *tight)
+    assert found["chosen"] == {"micro_batch": 32, "remat": False} and found["ways_out"] == []
+    assert "in 2 micro steps of up to 32" in found["batch"]["equation"]
+    assert by_plan(found)[16, False]["fits"] and not by_plan(found)[64, False]["fits"]
+
+
+def test_speed_and_peak_are_those_that_were_measured(config, capsys, trials):
+    """Larger is slower here; what was not tried is assumed beside what was chosen."""
+    trials(lambda micro, remat: {64: None, 32: 4.0, 16: 1.0}[micro])
+    limited = (*PROBED[:-1], "memory.limit=1800MiB")
+    found = plan(capsys, config, *limited)
+    rows = by_plan(found)
+    assert found["chosen"]["micro_batch"] == 16
+    assert rows[32, False]["relative_speed"] == pytest.approx(rows[16, False]["relative_speed"] / 4, abs=1e-3)
+    assert (
+        rows[16, False]["measured"]["peak_bytes"] == 3 * GIB
+        and rows[16, False]["measured"]["seconds_per_update"] == 1.0
+    )
+    assert rows[32, True]["measured"] is None
+    assert (
+        found["reason"] == "measured: the fastest of 2 that fit, of 3 tried: peak 3.0 GiB, 1.00 s an update"
+    )
+    assert main(["plan", config, *limited]) == 0
+    out = capsys.readouterr().out
+    assert "* measured, the peak of the whole process; the rest is estimated" in out
+    assert "chosen*" in out and "yes*" in out and "no*" in out and "3072" in out

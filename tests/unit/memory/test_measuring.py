@@ -8,7 +8,7 @@ from distxcept.config.schema import Config
 from distxcept.data.peek import Glimpse
 from distxcept.memory import measuring
 from distxcept.memory.budget import GPU_OWN_BYTES, gpu_budget
-from distxcept.memory.measuring import kind_of, measure, trial_request
+from distxcept.memory.measuring import kind_of, measure, nothing_fits, trial_request
 from distxcept.memory.planning import make_plan
 from distxcept.memory.probe import Cache, Measured
 from tests.unit.memory.samples import GIB, card
@@ -88,3 +88,9 @@ def test_an_equal_card_and_some_mib_more_or_less_need_no_new_trial(monkeypatch, 
 def test_what_changes_the_step_needs_a_new_trial(monkeypatch, tmp_path, changed, again):
     assert measured_with(monkeypatch, tmp_path, 8 * GIB, "GPU:0")
     assert bool(measured_with(monkeypatch, tmp_path, 8 * GIB, "GPU:0", **changed)) == again
+
+
+def test_who_finds_nothing_that_fits_is_sent_to_the_plan_that_measures():
+    """The plan by the estimate may say that everything fits."""
+    said = nothing_fits(proposal(8 * GIB), [Measured(8, True, False)])
+    assert "by the estimate (1 tried); `distxcept plan CONFIG --probe` shows the ways out" in said

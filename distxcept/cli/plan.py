@@ -4,16 +4,20 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distxcept.cli.arguments import add_config_arguments, number_between, replicas_number
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from distxcept.config.schema import Config
     from distxcept.memory.budget import Budget
     from distxcept.memory.candidates import Candidate
     from distxcept.memory.estimate import EngineName
     from distxcept.memory.links import Algorithm
+    from distxcept.memory.nvml import GpuState
     from distxcept.memory.planning import Proposal
     from distxcept.memory.probe import Measured
     from distxcept.memory.worlds import Scaling
@@ -69,21 +73,32 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-def _probe(plan: "Proposal", args: argparse.Namespace) -> "tuple[Candidate | None, list[Measured]]":
+@dataclass(frozen=True)
+class Target:
+    """The device to plan for, the number of replicas, and the engine that joins them."""
+
+    budget: "Budget"
+    replicas: int
+    engine: "EngineName"
+    cards: "Sequence[GpuState]"
+    """Of this machine, as far as the run will use them."""
+    device: str = "GPU:0"
+    """The first of them, as CUDA counts."""
+
+
+def _probe(
+    plan: "Proposal", target: Target, args: argparse.Namespace
+) -> "tuple[Candidate | None, list[Measured]]":
     """What fits in truth. On stderr how it goes."""
     from distxcept.errors import ConfigError
     from distxcept.launch.environment import prepare_environment
-    from distxcept.memory.cuda_cards import bus_ids
     from distxcept.memory.measuring import describe, kind_of, measure, trial_request
-    from distxcept.memory.nvml import find_cards, read_cards
 
     if args.memory or args.device:
         raise ConfigError("--probe measures this machine's own device; leave out --memory and --device")
     prepare_environment(
         plan.config, verbose=args.verbose
     )  # the children inherit it, as those of the training do
-    device = "CPU:0" if plan.budget.device == "cpu" else "GPU:0"
-    cards = read_cards(find_cards(bus_ids([0]))) if device == "GPU:0" else []
     said: list[str] = []
 
     def tell(message: str) -> None:
@@ -91,8 +106,8 @@ def _probe(plan: "Proposal", args: argparse.Namespace) -> "tuple[Candidate | Non
         if not args.quiet:
             print(message, file=sys.stderr, flush=True)
 
-    trial = trial_request(plan, plan.batches, device, replica=0)
-    best, measured = measure(plan, trial, kind=kind_of(device, cards), notice=tell)
+    trial = trial_request(plan, plan.batches, target.device, replica=0)
+    best, measured = measure(plan, trial, kind=kind_of(target.device, target.cards), notice=tell)
     for one in measured:
         if (line := describe(one)) not in said:  # known from an earlier measurement
             tell(line)
@@ -119,12 +134,17 @@ def run(args: argparse.Namespace) -> int:
     from distxcept.report.scaling_table import scaling_json, show_scaling
 
     config = load_config(args.config, args.overrides)
-    budget, replicas, engine = _target(config, args)
+    target = _target(config, args)
     plan = make_plan(
-        config, budget, peek(config.data.train), replicas=replicas, engine=engine, threads=usable_cores()
+        config,
+        target.budget,
+        peek(config.data.train),
+        replicas=target.replicas,
+        engine=target.engine,
+        threads=config.engine.threads or usable_cores(),
     )
     if args.probe:
-        plan = plan.with_measured(*_probe(plan, args))
+        plan = plan.with_measured(*_probe(plan, target, args))
     scaling = _scaling(plan, args)
     if args.json:
         more = {"scaling": scaling_json(scaling)} if scaling else {}
@@ -165,41 +185,62 @@ def _scaling(plan: "Proposal", args: argparse.Namespace) -> "Scaling | None":
     return None
 
 
-def _target(config: "Config", args: argparse.Namespace) -> "tuple[Budget, int, EngineName]":
-    """The device to plan for, the number of replicas, and the engine that joins them."""
-    from distxcept.cluster.compute import runs_on_gpu
+def _target(config: "Config", args: argparse.Namespace) -> Target:
     from distxcept.config.size import parse_size, show_size
-    from distxcept.data.host import free_memory
     from distxcept.errors import ConfigError
-    from distxcept.memory.budget import fullest_card_budget, gpu_budget, host_budget
+    from distxcept.memory.budget import gpu_budget
     from distxcept.memory.devices import find_card
-    from distxcept.memory.nvml import NvmlUnavailable, read_gpus
 
     if args.memory is not None:
         try:
             memory_bytes = parse_size(args.memory)
         except ValueError as error:
             raise ConfigError(f"--memory: {error}") from None
-        engine, replicas = _engine(config, args.world, cards=1)
-        return (
-            gpu_budget(f"a GPU of {show_size(memory_bytes)}", memory_bytes, config.memory),
-            replicas,
-            engine,
-        )
-    if args.device is not None:
+        text = f"a GPU of {show_size(memory_bytes)}"
+    elif args.device is not None:
         card = find_card(args.device)
-        engine, replicas = _engine(config, args.world, cards=1)
-        text = f"{card.name} ({show_size(card.memory_bytes)}, from the table of cards)"
-        return gpu_budget(text, card.memory_bytes, config.memory), replicas, engine
-    gpus = read_gpus()
-    cards = [] if isinstance(gpus, NvmlUnavailable) else [gpu for gpu in gpus if gpu.problem is None]
-    if not runs_on_gpu(config, os.environ, len(cards)):
-        cards = []
-    engine, replicas = _engine(config, args.world, cards=len(cards))
+        memory_bytes = card.memory_bytes
+        text = f"{card.name} ({show_size(memory_bytes)}, from the table of cards)"
+    else:
+        return _this_machine(config, args.world)
+    engine, replicas = _engine(config, args.world, cards=1)
+    return Target(gpu_budget(text, memory_bytes, config.memory), replicas, engine, [])
+
+
+def _this_machine(config: "Config", world: int | None) -> Target:
+    from distxcept.cluster.compute import runs_on_gpu
+    from distxcept.data.host import free_memory
+    from distxcept.memory.budget import fullest_card_budget, host_budget
+    from distxcept.memory.cuda_cards import shown_cards
+
+    shown = shown_cards()
+    if not runs_on_gpu(config, os.environ, len(shown)):
+        shown = {}
+    engine, replicas = _engine(config, world, cards=len(shown))
+    used = _used_cards(config, engine, replicas, sorted(shown))
+    cards = [shown[ordinal] for ordinal in used]
     budget = fullest_card_budget(cards, config.memory)
     if budget is None:
         budget = host_budget(free_memory(), replicas, 1 if engine == "mirrored" else replicas, config.memory)
-    return budget, replicas, engine
+    return Target(budget, replicas, engine, cards, f"GPU:{used[0]}" if cards else "CPU:0")
+
+
+def _used_cards(
+    config: "Config", engine: "EngineName", replicas: int, shown: "Sequence[int]"
+) -> "Sequence[int]":
+    """CUDA's numbers of those that the run will use: the ones that are named, or the first, one for each replica here."""
+    from distxcept.errors import ConfigError
+
+    names = config.engine.devices
+    if not shown or isinstance(names, (str, int)) or engine == "horovod":
+        return shown[:replicas]
+    by_name = {f"GPU:{ordinal}": ordinal for ordinal in shown}
+    for name in names:
+        if name.upper().startswith("GPU") and name.upper() not in by_name:
+            raise ConfigError(
+                f"engine.devices names {name}, but CUDA shows {', '.join(by_name)}; see distxcept doctor"
+            )
+    return [by_name[name.upper()] for name in names if name.upper() in by_name]
 
 
 def _engine(config: "Config", world: int | None, cards: int) -> "tuple[EngineName, int]":

@@ -10,7 +10,7 @@ import pytest
 from distxcept.cli.main import main
 from distxcept.config.schema import MemorySection
 from distxcept.data import host
-from distxcept.memory import measuring, nvml
+from distxcept.memory import cuda_cards, measuring
 from distxcept.memory.budget import host_budget
 from distxcept.memory.nvml import GpuState, NvmlUnavailable
 from distxcept.memory.probe import Measured
@@ -31,7 +31,7 @@ def config(tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def no_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "read_gpus", lambda: NvmlUnavailable("no_library", "none here"))
+    monkeypatch.setattr(cuda_cards, "read_gpus", lambda: NvmlUnavailable("no_library", "none here"))
 
 
 def plan(capsys, *argv: str, code: int = 0) -> dict:
@@ -143,27 +143,70 @@ def test_wrong_usage(config, capsys, arguments, message):
     assert message in error and len(error.splitlines()) == 1
 
 
-def test_the_cards_of_this_machine(config, capsys, monkeypatch):
-    cards = [
-        GpuState(
-            index=index,
+@pytest.fixture
+def two_cards(monkeypatch):
+    """CUDA's first is the driver's second, which has more free memory."""
+    cards = {
+        ordinal: GpuState(
+            index=1 - ordinal,
             driver_version="550",
             name="NVIDIA A10",
             memory_total_bytes=24 * GIB,
             memory_free_bytes=free * GIB,
         )
-        for index, free in enumerate((23, 9))
-    ]
-    monkeypatch.setattr(nvml, "read_gpus", lambda: cards)
+        for ordinal, free in enumerate((23, 9))
+    }
+    monkeypatch.setattr(cuda_cards, "shown_cards", lambda: cards)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    found = plan(capsys, config)
-    assert found["device"]["name"].startswith("GPU 1 of 2, the fullest, NVIDIA A10")
-    assert found["batch"]["replicas"] == 2
-    assert plan(capsys, config, "engine.name=single")["batch"]["replicas"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "replicas"),
+    [
+        ([], "GPU 0 of 2, the fullest, NVIDIA A10", 2),
+        (["engine.name=single"], "GPU 1 NVIDIA A10: 23.0 GiB", 1),
+        (["engine.devices=1"], "GPU 1 NVIDIA A10: 23.0 GiB", 1),
+        (["engine.devices=2"], "GPU 0 of 2, the fullest,", 2),
+        (["engine.devices=[GPU:0]"], "GPU 1 NVIDIA A10: 23.0 GiB", 1),
+        (["engine.devices=[gpu:1]"], "GPU 0 NVIDIA A10: 9.0 GiB", 1),
+        (["--world", "8"], "GPU 0 of 2, the fullest,", 8),
+    ],
+)
+def test_the_cards_that_the_run_will_use(config, capsys, two_cards, arguments, name, replicas):
+    found = plan(capsys, config, *arguments)
+    assert found["device"]["name"].startswith(name)
+    assert found["batch"]["replicas"] == replicas
+
+
+def test_a_card_that_is_not_there(config, capsys, two_cards):
+    assert main(["plan", config, "engine.devices=[GPU:2]"]) == 2
+    assert "engine.devices names GPU:2, but CUDA shows GPU:0, GPU:1" in capsys.readouterr().err
+
+
+def test_the_first_card_that_the_run_will_use_is_tried(config, capsys, two_cards, trials, monkeypatch):
+    tried = []
+    trials(lambda micro, remat: 1.0)
+    fits = measuring.run_child
+    monkeypatch.setattr(
+        measuring, "run_child", lambda request, micro: tried.append(request["device"]) or fits(request, micro)
+    )
+    plan(capsys, config, "--probe", "engine.devices=[GPU:1]")
+    assert set(tried) == {"GPU:1"}
+
+
+def test_a_cpu_beside_cards(config, capsys, two_cards, monkeypatch):
     small = ("model.image_size=71", "model.width=0.1")
     assert plan(capsys, config, "engine.devices=[CPU:0]", *small)["device"]["kind"] == "cpu"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert plan(capsys, config, *small)["device"]["kind"] == "cpu"
+
+
+def test_threads_of_the_config_count_as_in_the_training(config, capsys, monkeypatch):
+    found = []
+    for cores in (1, 64):
+        monkeypatch.setattr(host, "usable_cores", lambda cores=cores: cores)
+        found.append(plan(capsys, config, "model.image_size=71", "engine.threads=1")["candidates"])
+    assert found[0] == found[1]
 
 
 def test_the_host_where_there_is_no_card(config, capsys):

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from distxcept.memory.budget import Budget
     from distxcept.memory.candidates import Candidate
     from distxcept.memory.estimate import EngineName
-    from distxcept.memory.links import Algorithm
+    from distxcept.memory.links import Algorithm, Network
     from distxcept.memory.nvml import GpuState
     from distxcept.memory.planning import Proposal
     from distxcept.memory.probe import Measured
-    from distxcept.memory.worlds import Scaling
+    from distxcept.memory.worlds import Reduction, Scaling
 
 PER_NODE = 8
 
@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     from distxcept.errors import DoesNotFitError
     from distxcept.memory.planning import make_plan
     from distxcept.report.plan_table import as_json, reason, show, show_ways
-    from distxcept.report.scaling_table import scaling_json, show_scaling
+    from distxcept.report.scaling_table import reduction_json, scaling_json, show_reduction, show_scaling
 
     config = load_config(args.config, args.overrides)
     target = _target(config, args)
@@ -146,8 +146,10 @@ def run(args: argparse.Namespace) -> int:
     if args.probe:
         plan = plan.with_measured(*_probe(plan, target, args))
     scaling = _scaling(plan, args)
+    alone = None if scaling else _reduction(plan, args)
     if args.json:
         more = {"scaling": scaling_json(scaling)} if scaling else {}
+        more |= {"reduction": reduction_json(alone)} if alone else {}
         print(json.dumps(as_json(plan) | more, indent=1, ensure_ascii=False))
     else:
         console = Console(highlight=False, soft_wrap=True)
@@ -155,34 +157,41 @@ def run(args: argparse.Namespace) -> int:
         show_ways(plan, console)
         if scaling:
             show_scaling(scaling, console, args.world)
+        if alone:
+            show_reduction(alone, console)
     if plan.chosen is None:
         raise DoesNotFitError(reason(plan))
     return 0
 
 
 def _scaling(plan: "Proposal", args: argparse.Namespace) -> "Scaling | None":
-    """The predicted speed on many devices; None where it was not asked for, or nothing fits."""
-    from distxcept.memory.links import parse_network
-    from distxcept.memory.worlds import gradient_bytes, sample_seconds, scale
+    """The predicted speed on many devices; None where it was not asked for, nothing fits, or no speed is known."""
+    from distxcept.memory.worlds import sample_seconds, scale
 
-    algorithm: Algorithm = "hierarchical" if plan.config.engine.network.hierarchical else "auto"
-    network = parse_network(args.network, per_node=args.per_node or PER_NODE, algorithm=algorithm)
+    network = _network(plan, args)
     if plan.chosen is None or not (args.world or args.network or args.images_per_second):
         return None
     trial = plan.measured_of(plan.chosen)
     seconds = sample_seconds(
         plan.chosen, images_per_second=args.images_per_second, update_seconds=trial.seconds if trial else None
     )
-    if seconds is not None:
-        return scale(plan, network, seconds, world=args.world, jitter=args.jitter)
-    world, size = plan.batches.replicas, gradient_bytes(plan)
-    if world > 1 and not args.quiet:
-        print(
-            f"gradients of {size / 1e6:.0f} MB take {network.reduction_seconds(size, world) * 1e3:.0f} ms between {world} "
-            f"devices ({network}); for a predicted speed give --images-per-second of one device, or --probe",
-            file=sys.stderr,
-        )
-    return None
+    return None if seconds is None else scale(plan, network, seconds, world=args.world, jitter=args.jitter)
+
+
+def _reduction(plan: "Proposal", args: argparse.Namespace) -> "Reduction | None":
+    """What is known of several devices without their speed."""
+    from distxcept.memory.worlds import reduction
+
+    if plan.chosen is None or plan.batches.replicas < 2 or not (args.world or args.network):
+        return None
+    return reduction(plan, _network(plan, args), jitter=args.jitter)
+
+
+def _network(plan: "Proposal", args: argparse.Namespace) -> "Network":
+    from distxcept.memory.links import parse_network
+
+    algorithm: Algorithm = "hierarchical" if plan.config.engine.network.hierarchical else "auto"
+    return parse_network(args.network, per_node=args.per_node or PER_NODE, algorithm=algorithm)
 
 
 def _target(config: "Config", args: argparse.Namespace) -> Target:

@@ -124,7 +124,7 @@ def _measured_reason(plan: Proposal) -> str:
         failed = f"{MemoryPlan(last.micro_batch, last.remat)}, the smallest of {len(tried)} tried"
         return f"nothing fits into the {show_size(plan.budget.tensor_bytes)}: {failed}: {last.reason}"
     fitting = sum(one.fits for one in tried)
-    of_all = f"the fastest of {fitting} that fit" if fitting > 1 else "the only one that fits"
+    of_all = f"the fastest of {fitting} that fit" if fitting > 1 else "the one that fits"
     return (
         f"measured: {of_all}, of {len(tried)} tried: peak {show_size(best.peak_bytes or 0)}, "
         f"{best.seconds or 0:.2f} s an update"

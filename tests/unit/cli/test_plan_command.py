@@ -324,3 +324,10 @@ def test_speed_and_peak_are_those_that_were_measured(config, capsys, trials):
     out = capsys.readouterr().out
     assert "* measured, the peak of the whole process; the rest is estimated" in out
     assert "chosen*" in out and "yes*" in out and "no*" in out and "3072" in out
+
+
+def test_one_trial_that_fits_does_not_deny_the_smaller_ones(config, capsys, trials):
+    trials(lambda micro, remat: 1.0)
+    found = plan(capsys, config, "--probe", "engine.threads=1", "model.image_size=128")
+    assert found["reason"] == "measured: the one that fits, of 1 tried: peak 3.0 GiB, 1.00 s an update"
+    assert all(one["fits"] for one in found["candidates"])

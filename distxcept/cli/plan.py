@@ -4,20 +4,23 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distxcept.cli.arguments import add_config_arguments, number_between, replicas_number
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from distxcept.config.schema import Config
     from distxcept.memory.budget import Budget
     from distxcept.memory.candidates import Candidate
     from distxcept.memory.estimate import EngineName
-    from distxcept.memory.links import Algorithm
+    from distxcept.memory.links import Algorithm, Network
+    from distxcept.memory.nvml import GpuState
     from distxcept.memory.planning import Proposal
     from distxcept.memory.probe import Measured
-    from distxcept.memory.worlds import Scaling
+    from distxcept.memory.worlds import Reduction, Scaling
 
 PER_NODE = 8
 
@@ -70,21 +73,32 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-def _probe(plan: "Proposal", args: argparse.Namespace) -> "tuple[Candidate | None, list[Measured]]":
+@dataclass(frozen=True)
+class Target:
+    """The device to plan for, the number of replicas, and the engine that joins them."""
+
+    budget: "Budget"
+    replicas: int
+    engine: "EngineName"
+    cards: "Sequence[GpuState]"
+    """Of this machine, as far as the run will use them."""
+    device: str = "GPU:0"
+    """The first of them, as CUDA counts."""
+
+
+def _probe(
+    plan: "Proposal", target: Target, args: argparse.Namespace
+) -> "tuple[Candidate | None, list[Measured]]":
     """What fits in truth. On stderr how it goes."""
     from distxcept.errors import ConfigError
     from distxcept.launch.environment import prepare_environment
-    from distxcept.memory.cuda_cards import bus_ids
     from distxcept.memory.measuring import describe, kind_of, measure, trial_request
-    from distxcept.memory.nvml import find_cards, read_cards
 
     if args.memory or args.device:
         raise ConfigError("--probe measures this machine's own device; leave out --memory and --device")
     prepare_environment(
         plan.config, verbose=args.verbose
     )  # the children inherit it, as those of the training do
-    device = "CPU:0" if plan.budget.device == "cpu" else "GPU:0"
-    cards = read_cards(find_cards(bus_ids([0]))) if device == "GPU:0" else []
     said: list[str] = []
 
     def tell(message: str) -> None:
@@ -92,8 +106,8 @@ def _probe(plan: "Proposal", args: argparse.Namespace) -> "tuple[Candidate | Non
         if not args.quiet:
             print(message, file=sys.stderr, flush=True)
 
-    trial = trial_request(plan, plan.batches, device, replica=0)
-    best, measured = measure(plan, trial, kind=kind_of(device, cards), notice=tell)
+    trial = trial_request(plan, plan.batches, target.device, replica=0)
+    best, measured = measure(plan, trial, kind=kind_of(target.device, target.cards), notice=tell)
     for one in measured:
         if (line := describe(one)) not in said:  # known from an earlier measurement
             tell(line)
@@ -117,19 +131,25 @@ def run(args: argparse.Namespace) -> int:
     from distxcept.errors import DoesNotFitError
     from distxcept.memory.planning import make_plan
     from distxcept.report.plan_table import as_json, reason, show, show_ways
-    from distxcept.report.scaling_table import scaling_json, show_scaling
+    from distxcept.report.scaling_table import reduction_json, scaling_json, show_reduction, show_scaling
 
     config = load_config(args.config, args.overrides)
-    budget, replicas, engine = _target(config, args)
+    target = _target(config, args)
     plan = make_plan(
-        config, budget, peek(config.data.train), replicas=replicas, engine=engine, threads=usable_cores()
+        config,
+        target.budget,
+        peek(config.data.train),
+        replicas=target.replicas,
+        engine=target.engine,
+        threads=config.engine.threads or usable_cores(),
     )
-    measured = _probe(plan, args) if args.probe else None
-    if measured is not None:
-        plan = replace(plan, chosen=measured[0])
-    scaling = _scaling(plan, args, measured[1] if measured else [])
+    if args.probe:
+        plan = plan.with_measured(*_probe(plan, target, args))
+    scaling = _scaling(plan, args)
+    alone = None if scaling else _reduction(plan, args)
     if args.json:
         more = {"scaling": scaling_json(scaling)} if scaling else {}
+        more |= {"reduction": reduction_json(alone)} if alone else {}
         print(json.dumps(as_json(plan) | more, indent=1, ensure_ascii=False))
     else:
         console = Console(highlight=False, soft_wrap=True)
@@ -137,70 +157,99 @@ def run(args: argparse.Namespace) -> int:
         show_ways(plan, console)
         if scaling:
             show_scaling(scaling, console, args.world)
+        if alone:
+            show_reduction(alone, console)
     if plan.chosen is None:
         raise DoesNotFitError(reason(plan))
     return 0
 
 
-def _scaling(plan: "Proposal", args: argparse.Namespace, measured: "list[Measured]") -> "Scaling | None":
-    """The predicted speed on many devices; None where it was not asked for, or nothing fits."""
-    from distxcept.memory.links import parse_network
-    from distxcept.memory.worlds import gradient_bytes, sample_seconds, scale
+def _scaling(plan: "Proposal", args: argparse.Namespace) -> "Scaling | None":
+    """The predicted speed on many devices; None where it was not asked for, nothing fits, or no speed is known."""
+    from distxcept.memory.worlds import sample_seconds, scale
 
-    algorithm: Algorithm = "hierarchical" if plan.config.engine.network.hierarchical else "auto"
-    network = parse_network(args.network, per_node=args.per_node or PER_NODE, algorithm=algorithm)
+    network = _network(plan, args)
     if plan.chosen is None or not (args.world or args.network or args.images_per_second):
         return None
-    chosen = (plan.chosen.micro_batch, plan.chosen.remat)
-    trial = next((m.seconds for m in measured if (m.micro_batch, m.remat) == chosen), None)
-    seconds = sample_seconds(plan.chosen, images_per_second=args.images_per_second, update_seconds=trial)
-    if seconds is not None:
-        return scale(plan, network, seconds, world=args.world, jitter=args.jitter)
-    world, size = plan.batches.replicas, gradient_bytes(plan)
-    if world > 1 and not args.quiet:
-        print(
-            f"gradients of {size / 1e6:.0f} MB take {network.reduction_seconds(size, world) * 1e3:.0f} ms between {world} "
-            f"devices ({network}); for a predicted speed give --images-per-second of one device, or --probe",
-            file=sys.stderr,
-        )
-    return None
+    trial = plan.measured_of(plan.chosen)
+    seconds = sample_seconds(
+        plan.chosen, images_per_second=args.images_per_second, update_seconds=trial.seconds if trial else None
+    )
+    return None if seconds is None else scale(plan, network, seconds, world=args.world, jitter=args.jitter)
 
 
-def _target(config: "Config", args: argparse.Namespace) -> "tuple[Budget, int, EngineName]":
-    """The device to plan for, the number of replicas, and the engine that joins them."""
-    from distxcept.cluster.compute import runs_on_gpu
+def _reduction(plan: "Proposal", args: argparse.Namespace) -> "Reduction | None":
+    """What is known of several devices without their speed."""
+    from distxcept.memory.worlds import reduction
+
+    if plan.chosen is None or plan.batches.replicas < 2 or not (args.world or args.network):
+        return None
+    return reduction(plan, _network(plan, args), jitter=args.jitter)
+
+
+def _network(plan: "Proposal", args: argparse.Namespace) -> "Network":
+    from distxcept.memory.links import parse_network
+
+    algorithm: Algorithm = "hierarchical" if plan.config.engine.network.hierarchical else "auto"
+    return parse_network(args.network, per_node=args.per_node or PER_NODE, algorithm=algorithm)
+
+
+def _target(config: "Config", args: argparse.Namespace) -> Target:
     from distxcept.config.size import parse_size, show_size
-    from distxcept.data.host import free_memory
     from distxcept.errors import ConfigError
-    from distxcept.memory.budget import fullest_card_budget, gpu_budget, host_budget
+    from distxcept.memory.budget import gpu_budget
     from distxcept.memory.devices import find_card
-    from distxcept.memory.nvml import NvmlUnavailable, read_gpus
 
     if args.memory is not None:
         try:
             memory_bytes = parse_size(args.memory)
         except ValueError as error:
             raise ConfigError(f"--memory: {error}") from None
-        engine, replicas = _engine(config, args.world, cards=1)
-        return (
-            gpu_budget(f"a GPU of {show_size(memory_bytes)}", memory_bytes, config.memory),
-            replicas,
-            engine,
-        )
-    if args.device is not None:
+        text = f"a GPU of {show_size(memory_bytes)}"
+    elif args.device is not None:
         card = find_card(args.device)
-        engine, replicas = _engine(config, args.world, cards=1)
-        text = f"{card.name} ({show_size(card.memory_bytes)}, from the table of cards)"
-        return gpu_budget(text, card.memory_bytes, config.memory), replicas, engine
-    gpus = read_gpus()
-    cards = [] if isinstance(gpus, NvmlUnavailable) else [gpu for gpu in gpus if gpu.problem is None]
-    if not runs_on_gpu(config, os.environ, len(cards)):
-        cards = []
-    engine, replicas = _engine(config, args.world, cards=len(cards))
+        memory_bytes = card.memory_bytes
+        text = f"{card.name} ({show_size(memory_bytes)}, from the table of cards)"
+    else:
+        return _this_machine(config, args.world)
+    engine, replicas = _engine(config, args.world, cards=1)
+    return Target(gpu_budget(text, memory_bytes, config.memory), replicas, engine, [])
+
+
+def _this_machine(config: "Config", world: int | None) -> Target:
+    from distxcept.cluster.compute import runs_on_gpu
+    from distxcept.data.host import free_memory
+    from distxcept.memory.budget import fullest_card_budget, host_budget
+    from distxcept.memory.cuda_cards import shown_cards
+
+    shown = shown_cards()
+    if not runs_on_gpu(config, os.environ, len(shown)):
+        shown = {}
+    engine, replicas = _engine(config, world, cards=len(shown))
+    used = _used_cards(config, engine, replicas, sorted(shown))
+    cards = [shown[ordinal] for ordinal in used]
     budget = fullest_card_budget(cards, config.memory)
     if budget is None:
         budget = host_budget(free_memory(), replicas, 1 if engine == "mirrored" else replicas, config.memory)
-    return budget, replicas, engine
+    return Target(budget, replicas, engine, cards, f"GPU:{used[0]}" if cards else "CPU:0")
+
+
+def _used_cards(
+    config: "Config", engine: "EngineName", replicas: int, shown: "Sequence[int]"
+) -> "Sequence[int]":
+    """CUDA's numbers of those that the run will use: the ones that are named, or the first, one for each replica here."""
+    from distxcept.errors import ConfigError
+
+    names = config.engine.devices
+    if not shown or isinstance(names, (str, int)) or engine == "horovod":
+        return shown[:replicas]
+    by_name = {f"GPU:{ordinal}": ordinal for ordinal in shown}
+    for name in names:
+        if name.upper().startswith("GPU") and name.upper() not in by_name:
+            raise ConfigError(
+                f"engine.devices names {name}, but CUDA shows {', '.join(by_name)}; see distxcept doctor"
+            )
+    return [by_name[name.upper()] for name in names if name.upper() in by_name]
 
 
 def _engine(config: "Config", world: int | None, cards: int) -> "tuple[EngineName, int]":

@@ -7,6 +7,8 @@ their place on the bus. CUDA tells the place of a card; so both meet there, and 
 import ctypes
 from collections.abc import Sequence
 
+from distxcept.memory.nvml import GpuState, find_cards, read_gpus
+
 LIBRARY = "libcuda.so.1"
 BUS_ID_LENGTH = 32
 
@@ -25,3 +27,13 @@ def bus_ids(ordinals: Sequence[int]) -> list[str]:
         if cuda.cuDeviceGetPCIBusId(text, BUS_ID_LENGTH, ordinal) == 0:
             found.append(text.value.decode("ascii"))
     return found
+
+
+def shown_cards() -> dict[int, GpuState]:
+    """The cards that CUDA shows to this process, by its numbers; empty where it or the driver tells nothing."""
+    cards = read_gpus()
+    if not isinstance(cards, list):
+        return {}
+    found = {ordinal: find_cards(bus_ids([ordinal])) for ordinal in range(len(cards))}
+    shown = {ordinal: cards[numbers[0]] for ordinal, numbers in found.items() if numbers}
+    return {ordinal: card for ordinal, card in shown.items() if card.problem is None}

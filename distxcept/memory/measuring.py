@@ -1,6 +1,7 @@
 """From a proposal to what its candidates really need on this device: requests for trials, and what came of them."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from distxcept.batching import BatchPlan
@@ -8,6 +9,7 @@ from distxcept.cluster.compute import in_effect
 from distxcept.cluster.machine import processor_name
 from distxcept.config.schema import Config
 from distxcept.config.size import parse_size, show_size
+from distxcept.memory.budget import CPU_OWN_BYTES, Budget
 from distxcept.memory.candidates import Candidate
 from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.memory.nvml import GpuState
@@ -44,29 +46,46 @@ def trial_request(proposal: Proposal, plan: BatchPlan, device: str, *, replica: 
 def measure(
     proposal: Proposal, trial: dict[str, Any], *, kind: str, notice: Callable[[str], None]
 ) -> tuple[Candidate | None, list[Measured]]:
-    """The fastest candidate that really fits, by trials, or by what earlier trials of the same have found."""
+    """The fastest candidate that really fits, by trials, or by what earlier trials of the same have found.
+
+    A host without memory.limit stops no trial, and what it runs out of others miss too: there only what the estimate holds
+    for possible is tried, and the peak decides.
+    """
+    unheld = proposal.budget.device == "cpu" and proposal.config.memory.limit is None
+    options = [one for one in proposal.candidates if not unheld or one.needed_bytes <= proposal.usable_bytes]
     cache = Cache.of_user()
     relevant = {name: trial["config"][name] for name in RELEVANT}
     settings = {**in_effect(), "jit": proposal.config.engine.compiles, "mix": _mix(proposal.config)}
     about = {name: value for name, value in trial.items() if name != "device"}  # equal cards are of one kind
     key = cache.key({**about, "config": relevant, "kind": kind, "settings": settings})
     known = {(m.micro_batch, m.remat): m for m in cache.read(key) or []}
-    if not known:
+    if options and not known:
         notice("measuring which micro batch fits and is fastest; the result is kept for the next start")
 
     def attempt(candidate: Candidate) -> Measured:
-        found = known.get((candidate.micro_batch, candidate.remat))
-        if found is not None:
-            return found
-        batch = {**trial["config"]["batch"], "micro": candidate.micro_batch}
-        request = {**trial, "config": {**trial["config"], "batch": batch}, "remat": candidate.remat}
-        measured = run_child(request, candidate.micro_batch)
-        notice(describe(measured))
+        name = (candidate.micro_batch, candidate.remat)
+        new = name not in known
+        if new:
+            batch = {**trial["config"]["batch"], "micro": candidate.micro_batch}
+            request = {**trial, "config": {**trial["config"], "batch": batch}, "remat": candidate.remat}
+            known[name] = run_child(request, candidate.micro_batch)
+        measured = _within(proposal.budget, known[name]) if unheld else known[name]
+        if new:
+            notice(describe(measured))
         return measured
 
-    best, measured = probe(proposal.candidates, proposal.usable_bytes, attempt)
-    cache.write(key, measured)
+    best, measured = probe(options, proposal.usable_bytes, attempt)
+    cache.write(key, list(known.values()))
     return best, measured
+
+
+def _within(budget: Budget, measured: Measured) -> Measured:
+    """It does not fit if its peak, that of a whole process, is more than the budget."""
+    most = budget.tensor_bytes + CPU_OWN_BYTES
+    if measured.peak_bytes is None or measured.peak_bytes <= most:
+        return measured
+    reason = f"peak {show_size(measured.peak_bytes)}, of {show_size(most)} that a run would take"
+    return replace(measured, fits=False, reason=reason)
 
 
 def _mix(config: Config) -> list[float]:
@@ -89,8 +108,8 @@ def nothing_fits(proposal: Proposal, measured: Sequence[Measured]) -> str:
     plan = MemoryPlan(smallest.micro_batch, smallest.remat)
     return (
         f"nothing fits in {show_size(proposal.budget.tensor_bytes)} of {proposal.budget.name}: {plan}, the smallest that "
-        f"keeps the training the same, needs about {show_size(smallest.needed_bytes)} ({len(measured)} tried); distxcept "
-        "plan shows the ways out"
+        f"keeps the training the same, needs about {show_size(smallest.needed_bytes)} by the estimate "
+        f"({len(measured)} tried); `distxcept plan CONFIG --probe` shows the ways out"
     )
 
 

@@ -1,6 +1,11 @@
-"""From a config and a device to the plan of a run: all candidates, the one to take, and the ways out if there is none."""
+"""From a config and a device to the plan of a run: all candidates, the one to take, and the ways out if there is none.
 
-from dataclasses import dataclass
+What was measured of a candidate takes the place of its estimate.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from distxcept.batching import BatchPlan, plan_batches
 from distxcept.cluster.compute import cores_for_parts
@@ -9,6 +14,7 @@ from distxcept.data.peek import Glimpse
 from distxcept.memory.budget import Budget, beside_update
 from distxcept.memory.candidates import Candidate, Situation, candidates, choose
 from distxcept.memory.estimate import EngineName
+from distxcept.memory.probe import Measured
 from distxcept.memory.ways_out import Way, ways_out
 from distxcept.model.layout import Layout
 
@@ -26,9 +32,11 @@ class Proposal:
     layout: Layout
     candidates: list[Candidate]
     chosen: Candidate | None
-    ways: list[Way]
+    situation: Situation
     assumptions: list[str]
     samples_known: bool
+    measured: Mapping[tuple[int, bool], Measured] = field(default_factory=dict)
+    """By micro batch and rematerialisation; empty as long as nothing has been tried."""
 
     @property
     def usable_bytes(self) -> int:
@@ -39,12 +47,57 @@ class Proposal:
         """What gradients on their way may hold while an update still computes; a trial, which is alone, has none."""
         return max(one.estimate.phases["micro step"]["reduction"] for one in self.candidates)
 
+    def with_measured(self, chosen: Candidate | None, measured: Sequence[Measured]) -> "Proposal":
+        """After a probe, which has chosen this one."""
+        micro = own_micro(self.config) if chosen is None else chosen.micro_batch
+        known = {(one.micro_batch, one.remat): one for one in measured}
+        return replace(self, chosen=chosen, batches=self.batches.with_micro(micro), measured=known)
+
+    def measured_of(self, candidate: Candidate | None) -> Measured | None:
+        return None if candidate is None else self.measured.get((candidate.micro_batch, candidate.remat))
+
     def fits(self, candidate: Candidate) -> bool:
+        """As measured: what is smaller than one that fits does too, what is larger than one that does not does not."""
+        own = self.measured_of(candidate)
+        if own is not None:
+            return own.fits
+        alike = [one for one in self.measured.values() if one.remat == candidate.remat]
+        if any(one.fits and one.micro_batch >= candidate.micro_batch for one in alike):
+            return True
+        if any(not one.fits and one.micro_batch <= candidate.micro_batch for one in alike):
+            return False
         return candidate.needed_bytes <= self.usable_bytes
+
+    def seconds(self, candidate: Candidate) -> float:
+        """Of one update: measured, or assumed in the same unit; without any measurement that is the time of a sample."""
+        found = self.measured_of(candidate)
+        if found is not None and found.seconds:
+            return found.seconds
+        reference = self.measured_of(self.chosen)
+        if self.chosen is None or reference is None or not reference.seconds:
+            return candidate.relative_seconds
+        return candidate.relative_seconds * reference.seconds / self.chosen.relative_seconds
 
     def relative_speed(self, candidate: Candidate) -> float:
         """Against the fastest candidate, fitting or not."""
-        return min(one.relative_seconds for one in self.candidates) / candidate.relative_seconds
+        return min(self.seconds(one) for one in self.candidates) / self.seconds(candidate)
+
+    @cached_property
+    def ways(self) -> list[Way]:
+        """Out of having nothing that fits."""
+        if self.chosen is not None:
+            return []
+        failed = [one.needed_bytes for one in self.candidates if self.measured_of(one)]
+        # The estimate was too low for what has failed: only what it holds for smaller than that may fit.
+        usable = min([self.usable_bytes, *(needed - 1 for needed in failed)])
+
+        def smallest(changed: Config) -> Candidate:
+            batches = batches_of(
+                changed, self.batches.samples, replicas=self.batches.replicas, cores=self.batches.cores
+            )
+            return min(candidates(changed, batches, self.situation), key=lambda one: one.needed_bytes)
+
+        return ways_out(self.config, smallest, usable)
 
 
 def make_plan(
@@ -63,33 +116,29 @@ def make_plan(
     layout = Layout.of(config.model, classes)
     cores = cores_for_parts(config, engine, on_cpu=budget.device == "cpu", cores=threads)
     situation = Situation(layout, budget.device, engine, masked, threads)
-
-    def batches_of(config: Config) -> BatchPlan:
-        return plan_batches(
-            samples=known.samples or config.batch.global_,
-            global_batch=config.batch.global_,
-            virtual_batch=config.batch.virtual,
-            micro_batch=config.batch.virtual if config.batch.micro == "auto" else config.batch.micro,
-            replicas=replicas,
-            shares=config.engine.shares,
-            keep_remainder=config.data.remainder == "keep",
-            lanes=config.engine.lanes if config.engine.reduction == "ordered" else None,
-            cores=cores,
-        )
-
-    def all_of(config: Config) -> list[Candidate]:
-        return candidates(config, batches_of(config), situation)
-
-    found = all_of(config)
+    batches = batches_of(config, known.samples or config.batch.global_, replicas=replicas, cores=cores)
+    found = candidates(config, batches, situation)
     budget = beside_update(budget)
-    usable = round(budget.tensor_bytes * (1 - SAFETY))
-    chosen = choose(found, usable)
-    ways: list[Way] = []
-    if chosen is None:
-        ways = ways_out(
-            config, lambda changed: min(all_of(changed), key=lambda one: one.needed_bytes), usable
-        )
-    batches = batches_of(config) if chosen is None else batches_of(config).with_micro(chosen.micro_batch)
-    return Proposal(
-        config, budget, batches, layout, found, chosen, ways, assumptions, known.samples is not None
+    plan = Proposal(
+        config, budget, batches, layout, found, None, situation, assumptions, known.samples is not None
     )
+    return plan.with_measured(choose(found, plan.usable_bytes), [])
+
+
+def batches_of(config: Config, samples: int, *, replicas: int, cores: int) -> BatchPlan:
+    return plan_batches(
+        samples=samples,
+        global_batch=config.batch.global_,
+        virtual_batch=config.batch.virtual,
+        micro_batch=own_micro(config),
+        replicas=replicas,
+        shares=config.engine.shares,
+        keep_remainder=config.data.remainder == "keep",
+        lanes=config.engine.lanes if config.engine.reduction == "ordered" else None,
+        cores=cores,
+    )
+
+
+def own_micro(config: Config) -> int:
+    """The config's own micro batch; one virtual batch where it is to be chosen."""
+    return config.batch.virtual if config.batch.micro == "auto" else config.batch.micro

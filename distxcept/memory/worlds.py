@@ -15,6 +15,8 @@ from distxcept.memory.scaling import JITTER, WORTH_SAYING, Prediction, Work, pre
 from distxcept.model.freezing import trained_parameters
 
 LARGEST_WORLD = 4096
+POSSIBLE_SPEEDS = (25, 50, 100, 200, 400, 800, 1600)
+"""Of one device in images a second, where nobody tells."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,19 @@ class Scaling:
     def efficiency(self, row: Prediction) -> float:
         """Of the speed that so many times one device would have."""
         return self.rows[0].seconds / (row.world * row.seconds)
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """What can be said of one world without the speed of a device."""
+
+    network: Network
+    world: int
+    gradient_bytes: int
+    seconds: float
+    by_speed: dict[int, tuple[Scaling, Prediction]]
+    """What it comes to if a device has this speed, in images a second."""
+    assumptions: list[str]
 
 
 def sample_seconds(
@@ -75,6 +90,21 @@ def scale(
         assumptions.append("a fast reduction; an ordered one takes longer")
     limits = [*_batch_limit(proposal, rows), *_network_limit(proposal, work, network, rows, world)]
     return Scaling(network, config.batch.global_, rows, limits, assumptions)
+
+
+def reduction(proposal: Proposal, network: Network, *, jitter: float | None) -> Reduction:
+    """Of the proposal's own world. It has a plan that fits."""
+    assert proposal.chosen is not None
+    world, by_speed = proposal.batches.replicas, {}
+    for speed in POSSIBLE_SPEEDS:
+        seconds = sample_seconds(proposal.chosen, images_per_second=speed, update_seconds=None)
+        assert seconds is not None
+        scaling = scale(proposal, network, seconds, world=world, jitter=jitter)
+        by_speed[speed] = (scaling, next(row for row in scaling.rows if row.world == world))
+    assumptions = [*scaling.assumptions, "speeds of one device (--images-per-second tells, --probe measures)"]
+    return Reduction(
+        network, world, gradient_bytes(proposal), by_speed[speed][1].reduction_seconds, by_speed, assumptions
+    )
 
 
 def worlds(wanted: int | None) -> list[int]:

@@ -10,6 +10,7 @@ from distxcept.config.size import show_size
 from distxcept.memory.candidates import Candidate
 from distxcept.memory.estimate import KINDS
 from distxcept.memory.liveness import Kind
+from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.memory.planning import SAFETY, Proposal
 
 BAR_WIDTH = 50
@@ -65,6 +66,7 @@ def as_json(plan: Proposal) -> dict[str, Any]:
                 "peak_phase": one.estimate.phase,
                 "fits": plan.fits(one),
                 "relative_speed": round(plan.relative_speed(one), 3),
+                "measured": _measured_json(plan, one),
                 "chosen": one is plan.chosen,
             }
             for one in plan.candidates
@@ -86,8 +88,22 @@ def as_json(plan: Proposal) -> dict[str, Any]:
     }
 
 
+def _measured_json(plan: Proposal, one: Candidate) -> dict[str, Any] | None:
+    found = plan.measured_of(one)
+    if found is None:
+        return None
+    return {
+        "fits": found.fits,
+        "peak_bytes": found.peak_bytes,
+        "seconds_per_update": found.seconds,
+        "reason": found.reason,
+    }
+
+
 def reason(plan: Proposal) -> str:
     """Why this one, in a sentence."""
+    if plan.measured:
+        return _measured_reason(plan)
     chosen, usable = plan.chosen, show_size(plan.usable_bytes)
     if chosen is None:
         least = min(one.needed_bytes for one in plan.candidates)
@@ -98,6 +114,21 @@ def reason(plan: Proposal) -> str:
         return f"{larger} fits into the usable {usable}"
     missing = show_size(fastest.needed_bytes)
     return f"the fastest plan that fits into the usable {usable}; the fastest of all needs {missing}"
+
+
+def _measured_reason(plan: Proposal) -> str:
+    tried = list(plan.measured.values())
+    best = plan.measured_of(plan.chosen)
+    if best is None:
+        last = min(tried, key=lambda one: (not one.remat, one.micro_batch))
+        failed = f"{MemoryPlan(last.micro_batch, last.remat)}, the smallest of {len(tried)} tried"
+        return f"nothing fits into the {show_size(plan.budget.tensor_bytes)}: {failed}: {last.reason}"
+    fitting = sum(one.fits for one in tried)
+    of_all = f"the fastest of {fitting} that fit" if fitting > 1 else "the one that fits"
+    return (
+        f"measured: {of_all}, of {len(tried)} tried: peak {show_size(best.peak_bytes or 0)}, "
+        f"{best.seconds or 0:.2f} s an update"
+    )
 
 
 def show(plan: Proposal, console: Console) -> None:
@@ -112,6 +143,9 @@ def show(plan: Proposal, console: Console) -> None:
     for assumption in plan.assumptions:
         console.print(f"assumed: {assumption}", style="yellow")
     console.print(_table(plan))
+    if plan.measured:
+        own = "of the whole process" if plan.budget.device == "cpu" else "of TensorFlow's allocator"
+        console.print(f"* measured, the peak {own}; the rest is estimated")
     if plan.chosen is not None:
         console.print(reason(plan), style="bold green")
     shown = plan.chosen or min(plan.candidates, key=lambda one: one.needed_bytes)
@@ -139,11 +173,14 @@ COLUMNS: dict[str, tuple[Kind, ...]] = {
 
 
 def _table(plan: Proposal) -> Table:
-    """Sizes in MiB without their unit: with it the table would not fit on a narrow screen."""
+    """Sizes in MiB without their unit: with it the table would not fit on a narrow screen.
+
+    Nor would what was measured beside the parts of the estimate, so it takes their place.
+    """
     table = Table(box=None, pad_edge=False, collapse_padding=True, padding=(0, 1), header_style="bold")
     rows = [_table_row(plan, one) for one in shown_candidates(plan)]
     # A column without a single byte only takes room.
-    names = [name for name in rows[0] if any(row[name] != "0" for row in rows)]
+    names = [name for name in rows[0] if any(row[name] not in ("0", "") for row in rows)]
     for name in names:
         table.add_column(name, justify="right")
     for one, row in zip(shown_candidates(plan), rows, strict=True):
@@ -156,29 +193,34 @@ def _table_row(plan: Proposal, one: Candidate) -> dict[str, str]:
     def mib(size: int) -> str:
         return f"{size / 2**20:.0f}"
 
+    parts = {
+        f"\n{name}": mib(sum(one.estimate.kinds[kind] for kind in kinds)) for name, kinds in COLUMNS.items()
+    }
+    found = plan.measured_of(one)
+    fits = "chosen" if one is plan.chosen else "yes" if plan.fits(one) else "no"
     return {
         "micro\nbatch": str(one.micro_batch),
         "\nremat": "on" if one.remat else "off",
         "micro\nsteps": str(one.micro_steps),
-        **{
-            f"\n{name}": mib(sum(one.estimate.kinds[kind] for kind in kinds))
-            for name, kinds in COLUMNS.items()
-        },
+        **({} if plan.measured else parts),
         "total\nMiB": mib(one.needed_bytes),
-        "\nfits": "chosen" if one is plan.chosen else "yes" if plan.fits(one) else "no",
+        "measured\npeak": mib(found.peak_bytes) if found and found.peak_bytes else "",
+        "seconds\nan update": f"{found.seconds:.2f}" if found and found.seconds else "",
+        "\nfits": f"{fits}*" if found else fits,
         "\nspeed": f"{plan.relative_speed(one):.0%}",
     }
 
 
 def shown_candidates(plan: Proposal) -> list[Candidate]:
-    """With many micro batches: halvings, what is chosen, and its larger neighbours, which just do not fit."""
+    """With many micro batches: halvings, what is chosen or was tried, and its larger neighbours, which just do not fit."""
     shown = []
     for remat in (False, True):
         of_kind = [one for one in plan.candidates if one.remat == remat]
         least = 0
         for number, one in enumerate(of_kind):
             below = of_kind[number + 1] if number + 1 < len(of_kind) else None
-            near = one is plan.chosen or (below is not None and plan.fits(below) and not plan.fits(one))
+            tried = one is plan.chosen or plan.measured_of(one) is not None
+            near = tried or (below is not None and plan.fits(below) and not plan.fits(one))
             if one.micro_steps >= least or near or below is None:
                 shown.append(one)
                 least = max(least, 2 * one.micro_steps)
@@ -189,8 +231,9 @@ def _show_bars(plan: Proposal, candidate: Candidate, console: Console) -> None:
     """Where the memory goes: one bar for each kind, all on the scale of the device."""
     budget = plan.budget
     remat = ", rematerialised" if candidate.remat else ""
+    estimated = "by the estimate, " if plan.measured else ""
     console.print(
-        f"\nat the peak ({candidate.estimate.phase}) of micro batch {candidate.micro_batch}{remat}:"
+        f"\n{estimated}at the peak ({candidate.estimate.phase}) of micro batch {candidate.micro_batch}{remat}:"
     )
     own = "TensorFlow itself" if budget.device == "cpu" else "TensorFlow, CUDA"
     rows = [(KINDS[kind], size, COLOURS[kind]) for kind, size in candidate.estimate.kinds.items() if size]

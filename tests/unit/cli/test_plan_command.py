@@ -10,9 +10,10 @@ import pytest
 from distxcept.cli.main import main
 from distxcept.config.schema import MemorySection
 from distxcept.data import host
-from distxcept.memory import nvml
+from distxcept.memory import cuda_cards, measuring
 from distxcept.memory.budget import host_budget
 from distxcept.memory.nvml import GpuState, NvmlUnavailable
+from distxcept.memory.probe import Measured
 
 CONFIG = """\
 data: {train: {kind: folder, path: nowhere/train}}
@@ -30,7 +31,7 @@ def config(tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def no_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "read_gpus", lambda: NvmlUnavailable("no_library", "none here"))
+    monkeypatch.setattr(cuda_cards, "read_gpus", lambda: NvmlUnavailable("no_library", "none here"))
 
 
 def plan(capsys, *argv: str, code: int = 0) -> dict:
@@ -142,27 +143,70 @@ def test_wrong_usage(config, capsys, arguments, message):
     assert message in error and len(error.splitlines()) == 1
 
 
-def test_the_cards_of_this_machine(config, capsys, monkeypatch):
-    cards = [
-        GpuState(
-            index=index,
+@pytest.fixture
+def two_cards(monkeypatch):
+    """CUDA's first is the driver's second, which has more free memory."""
+    cards = {
+        ordinal: GpuState(
+            index=1 - ordinal,
             driver_version="550",
             name="NVIDIA A10",
             memory_total_bytes=24 * GIB,
             memory_free_bytes=free * GIB,
         )
-        for index, free in enumerate((23, 9))
-    ]
-    monkeypatch.setattr(nvml, "read_gpus", lambda: cards)
+        for ordinal, free in enumerate((23, 9))
+    }
+    monkeypatch.setattr(cuda_cards, "shown_cards", lambda: cards)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    found = plan(capsys, config)
-    assert found["device"]["name"].startswith("GPU 1 of 2, the fullest, NVIDIA A10")
-    assert found["batch"]["replicas"] == 2
-    assert plan(capsys, config, "engine.name=single")["batch"]["replicas"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "replicas"),
+    [
+        ([], "GPU 0 of 2, the fullest, NVIDIA A10", 2),
+        (["engine.name=single"], "GPU 1 NVIDIA A10: 23.0 GiB", 1),
+        (["engine.devices=1"], "GPU 1 NVIDIA A10: 23.0 GiB", 1),
+        (["engine.devices=2"], "GPU 0 of 2, the fullest,", 2),
+        (["engine.devices=[GPU:0]"], "GPU 1 NVIDIA A10: 23.0 GiB", 1),
+        (["engine.devices=[gpu:1]"], "GPU 0 NVIDIA A10: 9.0 GiB", 1),
+        (["--world", "8"], "GPU 0 of 2, the fullest,", 8),
+    ],
+)
+def test_the_cards_that_the_run_will_use(config, capsys, two_cards, arguments, name, replicas):
+    found = plan(capsys, config, *arguments)
+    assert found["device"]["name"].startswith(name)
+    assert found["batch"]["replicas"] == replicas
+
+
+def test_a_card_that_is_not_there(config, capsys, two_cards):
+    assert main(["plan", config, "engine.devices=[GPU:2]"]) == 2
+    assert "engine.devices names GPU:2, but CUDA shows GPU:0, GPU:1" in capsys.readouterr().err
+
+
+def test_the_first_card_that_the_run_will_use_is_tried(config, capsys, two_cards, trials, monkeypatch):
+    tried = []
+    trials(lambda micro, remat: 1.0)
+    fits = measuring.run_child
+    monkeypatch.setattr(
+        measuring, "run_child", lambda request, micro: tried.append(request["device"]) or fits(request, micro)
+    )
+    plan(capsys, config, "--probe", "engine.devices=[GPU:1]")
+    assert set(tried) == {"GPU:1"}
+
+
+def test_a_cpu_beside_cards(config, capsys, two_cards, monkeypatch):
     small = ("model.image_size=71", "model.width=0.1")
     assert plan(capsys, config, "engine.devices=[CPU:0]", *small)["device"]["kind"] == "cpu"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert plan(capsys, config, *small)["device"]["kind"] == "cpu"
+
+
+def test_threads_of_the_config_count_as_in_the_training(config, capsys, monkeypatch):
+    found = []
+    for cores in (1, 64):
+        monkeypatch.setattr(host, "usable_cores", lambda cores=cores: cores)
+        found.append(plan(capsys, config, "model.image_size=71", "engine.threads=1")["candidates"])
+    assert found[0] == found[1]
 
 
 def test_the_host_where_there_is_no_card(config, capsys):
@@ -202,3 +246,88 @@ def test_no_tensorflow_is_loaded(config):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def trials(monkeypatch, tmp_path):
+    """A host of 8 free GiB whose trials fit as told: from (micro batch, remat) to seconds, None where it does not fit."""
+    monkeypatch.setattr(host, "free_memory", lambda: 8 * GIB)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def arrange(seconds_of):
+        def run(request, micro):
+            seconds = seconds_of(micro, request["remat"])
+            if seconds is None:
+                return Measured(micro, request["remat"], False, reason="memory ran out")
+            return Measured(micro, request["remat"], True, 3 * GIB, seconds)
+
+        monkeypatch.setattr(measuring, "run_child", run)
+
+    return arrange
+
+
+PROBED = ("--probe", "engine.threads=1", "model.image_size=128", "memory.limit=2500MiB")
+
+
+def by_plan(found: dict) -> dict:
+    return {(one["micro_batch"], one["remat"]): one for one in found["candidates"]}
+
+
+def test_the_estimate_fits_and_no_trial_does(config, capsys, trials):
+    trials(lambda micro, remat: None)
+    found = plan(capsys, config, *PROBED, code=4)
+    assert not any(one["fits"] for one in found["candidates"])
+    assert by_plan(found)[16, True]["measured"] == {
+        "fits": False,
+        "peak_bytes": None,
+        "seconds_per_update": None,
+        "reason": "memory ran out",
+    }
+    least = min(one["total_bytes"] for one in found["candidates"])
+    assert found["ways_out"] and all(way["total_bytes"] < least for way in found["ways_out"] if way["fits"])
+    assert "in 4 micro steps of up to 16" in found["batch"]["equation"]
+    assert main(["plan", config, *PROBED]) == 4
+    captured = capsys.readouterr()
+    assert "ways out:" in captured.out and "yes" not in captured.out
+    assert captured.err.splitlines()[-1].startswith(
+        "distxcept plan: nothing fits into the 1.7 GiB: micro batch 16 with"
+    )
+
+
+def test_the_estimate_does_not_fit_and_a_trial_does(config, capsys, trials):
+    trials(lambda micro, remat: 100 / micro if micro <= 32 and not remat else None)
+    tight = (*PROBED[:-1], "memory.limit=900MiB")
+    assert plan(capsys, config, *tight[1:], code=4)["ways_out"]
+    found = plan(capsys, config, *tight)
+    assert found["chosen"] == {"micro_batch": 32, "remat": False} and found["ways_out"] == []
+    assert "in 2 micro steps of up to 32" in found["batch"]["equation"]
+    assert by_plan(found)[16, False]["fits"] and not by_plan(found)[64, False]["fits"]
+
+
+def test_speed_and_peak_are_those_that_were_measured(config, capsys, trials):
+    """Larger is slower here; what was not tried is assumed beside what was chosen."""
+    trials(lambda micro, remat: {64: None, 32: 4.0, 16: 1.0}[micro])
+    limited = (*PROBED[:-1], "memory.limit=1800MiB")
+    found = plan(capsys, config, *limited)
+    rows = by_plan(found)
+    assert found["chosen"]["micro_batch"] == 16
+    assert rows[32, False]["relative_speed"] == pytest.approx(rows[16, False]["relative_speed"] / 4, abs=1e-3)
+    assert (
+        rows[16, False]["measured"]["peak_bytes"] == 3 * GIB
+        and rows[16, False]["measured"]["seconds_per_update"] == 1.0
+    )
+    assert rows[32, True]["measured"] is None
+    assert (
+        found["reason"] == "measured: the fastest of 2 that fit, of 3 tried: peak 3.0 GiB, 1.00 s an update"
+    )
+    assert main(["plan", config, *limited]) == 0
+    out = capsys.readouterr().out
+    assert "* measured, the peak of the whole process; the rest is estimated" in out
+    assert "chosen*" in out and "yes*" in out and "no*" in out and "3072" in out
+
+
+def test_one_trial_that_fits_does_not_deny_the_smaller_ones(config, capsys, trials):
+    trials(lambda micro, remat: 1.0)
+    found = plan(capsys, config, "--probe", "engine.threads=1", "model.image_size=128")
+    assert found["reason"] == "measured: the one that fits, of 1 tried: peak 3.0 GiB, 1.00 s an update"
+    assert all(one["fits"] for one in found["candidates"])

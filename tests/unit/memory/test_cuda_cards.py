@@ -14,7 +14,8 @@ PROGRAM = """
 import json
 from distxcept.memory import cuda_cards, nvml
 ids = cuda_cards.bus_ids([0, 1, 2])
-print(json.dumps([ids, nvml.find_cards(ids)]))
+shown = {ordinal: card.index for ordinal, card in cuda_cards.shown_cards().items()}
+print(json.dumps([ids, nvml.find_cards(ids), shown]))
 """
 
 
@@ -33,10 +34,10 @@ def libraries(fake_nvml_folder: Path, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [
-        ({"CUDA_VISIBLE_DEVICES": "5,0"}, [["0000:06:00.0", "0000:01:00.0"], [5, 0]]),
+        ({"CUDA_VISIBLE_DEVICES": "5,0"}, [["0000:06:00.0", "0000:01:00.0"], [5, 0], {"0": 5, "1": 0}]),
         # A card that CUDA has and NVML has not.
-        ({"CUDA_VISIBLE_DEVICES": "9,1"}, [["0000:0A:00.0", "0000:02:00.0"], [1]]),
-        ({"CUDA_VISIBLE_DEVICES": "5,0", "FAKE_CUDA_NO_DEVICE": "1"}, [[], []]),
+        ({"CUDA_VISIBLE_DEVICES": "9,1"}, [["0000:0A:00.0", "0000:02:00.0"], [1], {"1": 1}]),
+        ({"CUDA_VISIBLE_DEVICES": "5,0", "FAKE_CUDA_NO_DEVICE": "1"}, [[], [], {}]),
     ],
 )
 def test_cards_of_the_process(libraries, environ, expected):
@@ -46,7 +47,7 @@ def test_cards_of_the_process(libraries, environ, expected):
 def test_no_library(tmp_path):
     if Path("/proc/driver/nvidia").exists():
         pytest.skip("this machine has a real NVIDIA driver")
-    assert ask({"LD_LIBRARY_PATH": str(tmp_path)}) == [[], []]
+    assert ask({"LD_LIBRARY_PATH": str(tmp_path)}) == [[], [], {}]
 
 
 def ask(environ: dict[str, str]) -> list:

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from distxcept.config.schema import Config
+from distxcept.config.schema import Config, MemorySection
 from distxcept.data.peek import Glimpse
 from distxcept.memory import measuring
-from distxcept.memory.budget import GPU_OWN_BYTES, gpu_budget
-from distxcept.memory.measuring import kind_of, measure, trial_request
+from distxcept.memory.budget import CPU_OWN_BYTES, GPU_OWN_BYTES, gpu_budget, host_budget
+from distxcept.memory.measuring import kind_of, measure, nothing_fits, trial_request
 from distxcept.memory.planning import make_plan
 from distxcept.memory.probe import Cache, Measured
 from tests.unit.memory.samples import GIB, card
@@ -108,3 +108,50 @@ def test_an_equal_card_and_some_mib_more_or_less_need_no_new_trial(monkeypatch, 
 def test_what_changes_the_step_needs_a_new_trial(monkeypatch, tmp_path, changed, again):
     assert measured_with(monkeypatch, tmp_path, 8 * GIB, "GPU:0")
     assert bool(measured_with(monkeypatch, tmp_path, 8 * GIB, "GPU:0", **changed)) == again
+
+
+def test_who_finds_nothing_that_fits_is_sent_to_the_plan_that_measures():
+    """The plan by the estimate may say that everything fits."""
+    said = nothing_fits(proposal(8 * GIB), [Measured(8, True, False)])
+    assert "by the estimate (1 tried); `distxcept plan CONFIG --probe` shows the ways out" in said
+
+
+@pytest.fixture
+def host_trials(monkeypatch, tmp_path):
+    """Trials on a host with so much free memory, each with the same peak: what is chosen, measured and was tried."""
+    monkeypatch.setattr(Cache, "of_user", lambda: Cache(tmp_path))
+
+    def run(free_bytes, peak_bytes, **memory):
+        tried = []
+
+        def child(request, micro):
+            tried.append((micro, request["remat"]))
+            return Measured(micro, request["remat"], True, peak_bytes, 100 / micro)
+
+        monkeypatch.setattr(measuring, "run_child", child)
+        config = proposal(GIB).config.model_copy(update={"memory": MemorySection(**memory)})
+        budget = host_budget(free_bytes, 1, 1, config.memory)
+        plan = make_plan(config, budget, Glimpse(64, 4), replicas=1, engine="single")
+        trial = trial_request(plan, plan.batches, "CPU:0", replica=0)
+        best, measured = measure(plan, trial, kind="a processor", notice=lambda message: None)
+        return best, measured, tried
+
+    return run
+
+
+def test_a_host_is_not_tried_beyond_what_the_estimate_holds_for_possible(host_trials):
+    best, _, tried = host_trials(2 * (CPU_OWN_BYTES + 130 * MIB), 800 * MIB)
+    assert tried == [(16, False)] and (best.micro_batch, best.remat) == (16, False)
+    assert host_trials(2 * CPU_OWN_BYTES, 800 * MIB) == (None, [], [])
+    *_, limited = host_trials(4 * GIB, 800 * MIB, limit="870MiB")
+    assert (32, False) in limited  # whose trial is held to the limit
+
+
+def test_a_peak_beyond_the_budget_of_a_host_does_not_fit(host_trials):
+    """What was measured is kept as it was: with more free memory the same trial fits."""
+    free = 2 * (CPU_OWN_BYTES + 500 * MIB)
+    best, measured, tried = host_trials(free, 3 * GIB)
+    assert best is None and tried and not any(one.fits for one in measured)
+    assert "peak 3.0 GiB, of 1.2 GiB that a run would take" in measured[0].reason
+    best, _, again = host_trials(8 * GIB, 3 * GIB)
+    assert best.micro_batch == 32 and not again

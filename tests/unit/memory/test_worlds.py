@@ -70,13 +70,30 @@ def test_fewer_bytes_by_compression(plan):
     assert row(half, 16)["reduction_seconds"] < 0.6 * row(plain, 16)["reduction_seconds"]
 
 
-def test_without_a_speed_the_reduction_alone_is_told(tmp_path, capsys):
+def test_without_a_speed_the_reduction_and_what_speeds_would_come_to(plan):
+    arguments = ("--world", "16", "--network", "nvlink,100Gb", "-q")
+    found = plan(*arguments)
+    assert "scaling" not in found
+    alone = found["reduction"]
+    assert alone["world"] == 16 and alone["gradient_bytes"] == pytest.approx(91.4e6, rel=0.01)
+    known = plan(*arguments, "--images-per-second", "400")
+    assert "reduction" not in known
+    assert alone["reduction_seconds"] == row(known, 16)["reduction_seconds"]
+    (same,) = [one for one in alone["by_speed"] if one["device_images_per_second"] == 400]
+    for name in ("seconds_per_update", "images_per_second", "efficiency", "exposed_seconds"):
+        assert same[name] == row(known, 16)[name]
+
+
+def test_without_a_speed_the_table(tmp_path, capsys):
     path = tmp_path / "config.yaml"
     path.write_text(CONFIG)
-    assert main(["plan", str(path), "--device", "A100", "--world", "16"]) == 0
+    assert main(["plan", str(path), "--device", "A100", "--world", "16", "-q"]) == 0
     captured = capsys.readouterr()
-    assert "predicted" not in captured.out
-    assert "gradients of 91 MB take" in captured.err and "--images-per-second" in captured.err
+    assert "gradients of 91 MB take" in captured.out and captured.err == ""
+    assert "assumed: speeds of one device (--images-per-second tells" in captured.out
+    assert "1,600" in captured.out
+    assert main(["plan", str(path), "--device", "A100", "--world", "1"]) == 0
+    assert "gradients of" not in capsys.readouterr().out
 
 
 def test_the_table(tmp_path, capsys):

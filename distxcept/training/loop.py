@@ -82,6 +82,7 @@ class Loop:
         self.progress = restore(self.training, self.run_folder, self.tell, self.allow_config_change)
         self.training.update.state.check_equal("at the start")
         self.saver.starts_at(self.progress.update)
+        self.telemetry.starts_at(self.progress.update)
         total = self.training.total_updates
         self._tell_start()
         batches = self.read()

@@ -109,6 +109,25 @@ def test_markers_and_devices():
     assert (found["card-memory"][0]["x"], found["card-memory"][0]["y"]) == ([0, 1, 2], [2, 2, 2])
 
 
+def test_devices_while_the_run_was_not_running(tmp_path):
+    """Two processes a day apart; the second one's other rank looks before the chief has told of the start."""
+    day = 86_400.0
+    moments = [0, 60, 90, day - 0.5, day + 59.5, day + 119.5]
+    samples = [
+        {"kind": "sample", "rank": rank, "time": STARTED + at + rank / 4, "rss_bytes": 2**30}
+        for at in moments
+        for rank in range(2)
+    ]
+    folder = make_run(tmp_path / "run", events=[started(), started(5, STARTED + day)])
+    write_lines(folder / "telemetry.jsonl", samples)
+    ranks = curves(run_page(Run(folder)))["process-memory"]["series"]
+    for rank, series in enumerate(ranks):
+        assert series["y"] == [1, 1, 1, None, 1, 1, 1]
+        later = [90.25 + 1 + 60 * k for k in range(3)]
+        expected = [at + rank / 4 for at in (0, 60, 90)] + [90.75] + [at + rank / 4 for at in later]
+        assert series["x"] == pytest.approx([seconds / 60 for seconds in expected])
+
+
 def test_many_ranks_share_the_points(tmp_path):
     samples = [
         {"kind": "sample", "rank": rank, "time": STARTED + k, "rss_bytes": k, "cpu_share": 0.5, "cards": []}

@@ -63,7 +63,7 @@ class Observer:
     def validated(self, record: ValidationRecord) -> None: ...
 
     def predicted(self, outcomes: "SampleOutcomes", source: "Source", update: int) -> None:
-        """What came out for each validation sample, at the end of the run."""
+        """What came out for each validation sample, after an evaluation."""
 
     def happened(self, kind: str, message: str, **details: Any) -> None:
         """Something that a person may want to know: resumed, saved, skipped, bad images, stopped …"""

@@ -217,6 +217,34 @@ def test_ten_thousand_updates_take_less_than_three_megabytes(tmp_path):
     assert write_report(run, Path(tmp_path / "r.html")).stat().st_size < 3_000_000
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_predictions_of_the_last_evaluation_however_the_training_ends(tmp_path, monkeypatch, ends):
+    """And those of the first one, so that a training that still runs has some."""
+    written, drawn = [], []
+    monkeypatch.setattr(report_file, "write_outcomes", lambda folder, *newest: written.append(newest) or {})
+    with ReportFile(make_run(tmp_path / "run"), describe=drawn.append) as report:
+        report.started(started())
+        for update in (10, 20, 30):
+            report.predicted(None, None, update)
+        assert [update for _, _, update in written] == [10]
+        if ends:
+            report.ended({})
+    assert [update for _, _, update in written] == [10, 30]
+    assert len(drawn) == 2
+
+
+def test_predictions_in_between(tmp_path, monkeypatch):
+    clock, written = iter([0.0, 599.0, 600.0, 600.0]), []
+    monkeypatch.setattr(report_file.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(
+        report_file, "write_outcomes", lambda folder, *newest: written.append(newest[2]) or {}
+    )
+    report = ReportFile(tmp_path)
+    for update in (10, 20, 30):
+        report.predicted(None, None, update)
+    assert written == [10, 30]
+
+
 def test_a_drawing_that_fails_takes_no_predictions_away(tmp_path, monkeypatch):
     folder, told = make_run(tmp_path / "run"), []
     monkeypatch.setattr(report_file, "write_outcomes", lambda *_: {"update": 1})

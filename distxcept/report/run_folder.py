@@ -4,7 +4,6 @@ import json
 import math
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,8 +14,10 @@ from typing import Any, TextIO
 from distxcept import __version__
 from distxcept.batching import BatchPlan
 from distxcept.checkpoint.store import set_aside
+from distxcept.cluster import detect
 from distxcept.cluster.compute import in_effect
 from distxcept.cluster.machine import package_versions
+from distxcept.cluster.tether import typed_command
 from distxcept.config.schema import Config
 from distxcept.errors import ConfigError
 from distxcept.report import predictions_file, telemetry_files
@@ -69,6 +70,7 @@ def _write_plan(folder: Path, plan: BatchPlan, remat: bool) -> None:
 
 def describe_environment(devices: list[str]) -> dict[str, Any]:
     """Where and with what the run happens; of the environment only what is known to be no secret."""
+    placement = detect(os.environ)
     return {
         "distxcept": __version__,
         "python": platform.python_version(),
@@ -78,7 +80,10 @@ def describe_environment(devices: list[str]) -> dict[str, Any]:
         "cpus": len(os.sched_getaffinity(0)),
         "devices": devices,
         "settings": in_effect(),
-        "command": sys.argv,
+        "command": typed_command(os.environ),
+        "directory": os.getcwd(),
+        "launcher": placement.launcher,
+        "ranks": placement.size,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
 

@@ -167,6 +167,18 @@ def test_command(tmp_path, capsys):
     assert "cannot be written" in capsys.readouterr().err
 
 
+def test_how_it_was_started(tmp_path):
+    page = run_page(Run(make_run(tmp_path / "run")))
+    for row in (
+        "<th>working directory</th><td>/a place</td>",
+        "<th>launcher</th><td>mpirun × 4 ranks</td>",
+        "<th>tensorflow</th><td>2.21</td>",
+        "<th>TF_ENABLE_ONEDNN_OPTS</th><td>1</td>",
+        "<th>memory</th><td>micro batch 16</td>",
+    ):
+        assert row in page
+
+
 def test_written_however_the_training_ends(tmp_path):
     folder = make_run(
         tmp_path / "run", status="failed", message="no <space>", events=[started()], config=CONFIG

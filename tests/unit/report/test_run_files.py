@@ -1,10 +1,13 @@
 """What a run writes beside its snapshots, over several processes."""
 
 import json
+import os
+import sys
 
 from run_folders import make_run, started, validation_record, write_lines
 
-from distxcept.report.run_folder import RunFiles
+from distxcept.cluster.tether import launcher_variables
+from distxcept.report.run_folder import RunFiles, describe_environment
 from distxcept.report.runs import Run
 
 
@@ -48,3 +51,24 @@ def test_files_that_cannot_be_set_aside_are_told(tmp_path):
     RunFiles(tmp_path, told.append).begins_anew()
     assert len(told) == 1
     assert "metrics.jsonl still has what an earlier training wrote" in told[0]
+
+
+def test_how_a_run_was_started(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["/bin/distxcept", "train", "a b.yaml"])
+    found = describe_environment(["CPU:0"])
+    assert (found["command"], found["directory"]) == (sys.argv, os.getcwd())
+    assert (found["launcher"], found["ranks"]) == ("local", 1)
+
+
+def test_a_rank_tells_the_command_that_launched_it(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/bin/distxcept", "launch", "a b.yaml", "--np=2"])
+    place = {"RANK": "0", "SIZE": "2", "LOCAL_RANK": "0", "LOCAL_SIZE": "2"}
+    for name, value in {f"OMPI_COMM_WORLD_{key}": value for key, value in place.items()}.items():
+        monkeypatch.setenv(name, value)
+    for name, value in launcher_variables().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["distxcept", "train", "/abs/a b.yaml"])
+    found = describe_environment(["CPU:0"])
+    assert found["command"] == ["distxcept", "launch", "a b.yaml", "--np=2"]
+    assert (found["launcher"], found["ranks"]) == ("mpirun", 2)

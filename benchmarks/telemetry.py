@@ -65,7 +65,7 @@ def measure(folder: Path) -> None:
         device_bytes=lambda: (0,) * len(cards),
     )
     assert telemetry._output is not None
-    telemetry._output.open()
+    telemetry._output.open(0)
     seconds = {"reading the cards": cost(read_cards)}
     update = 0
 

@@ -138,9 +138,7 @@ class Store:
         moved = []
         for later in self.updates():
             if later > update:
-                target = _free_name(self.run_folder / "set-aside" / snapshot_name(later))
-                target.parent.mkdir(exist_ok=True)
-                os.rename(self.path(later), target)
+                target = set_aside(self.run_folder, self.path(later))
                 moved.append(f"{snapshot_name(later)} set aside in {target}")
         for pointer in (LATEST, BEST):
             named = _read_pointer(self.folder / pointer)
@@ -194,8 +192,11 @@ def _read_pointer(path: Path) -> int | None:
     return update_of(name) if isinstance(name, str) else None
 
 
-def _free_name(path: Path) -> Path:
-    number = 1
-    while (candidate := path.with_name(f"{path.name}-{number}")).exists():
+def set_aside(run_folder: Path, path: Path) -> Path:
+    """Moves a file or folder of a run to where nobody takes it for the run's own; returns its new name."""
+    number, folder = 1, run_folder / "set-aside"
+    folder.mkdir(exist_ok=True)
+    while (target := folder / f"{path.name}-{number}").exists():
         number += 1
-    return candidate
+    os.rename(path, target)
+    return target

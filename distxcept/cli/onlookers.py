@@ -64,7 +64,8 @@ class Onlookers:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        for one in (self._report, self._written, self.terminal, self._profile):
+        # The report leaves before the writers: it has pictures for them.
+        for one in (self._written, self._report, self.terminal, self._profile):
             if one is not None:
                 self._stack.enter_context(one)
         return self

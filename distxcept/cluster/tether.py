@@ -2,10 +2,12 @@
 
 import contextlib
 import ctypes
+import json
 import os
 import select
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Mapping
 
@@ -26,6 +28,21 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 LAUNCHER_VARIABLE = "DISTXCEPT_LAUNCHER"
+COMMAND_VARIABLE = "DISTXCEPT_COMMAND"
+
+
+def launcher_variables() -> dict[str, str]:
+    """What this process tells the ranks that it launches, of itself. The command gets to those on its own host."""
+    return {
+        LAUNCHER_VARIABLE: launcher_mark(),
+        COMMAND_VARIABLE: json.dumps(["distxcept", *sys.argv[1:]]),
+    }
+
+
+def typed_command(environ: Mapping[str, str]) -> list[str]:
+    """What the user typed: the launcher's command, where it has told it, since that of a rank is the launcher's work."""
+    told = environ.get(COMMAND_VARIABLE)
+    return json.loads(told) if told else sys.argv
 
 
 def launcher_mark() -> str:

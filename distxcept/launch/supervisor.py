@@ -22,7 +22,7 @@ from typing import Protocol
 import psutil
 
 from distxcept.cluster.status import RankStatus, read_statuses
-from distxcept.cluster.tether import LAUNCHER_VARIABLE, adopt_orphans, end_children, launcher_mark
+from distxcept.cluster.tether import adopt_orphans, end_children, launcher_variables
 from distxcept.errors import ConfigError, StopRequested
 from distxcept.launch.child import GRACE_SECONDS, Child, StopRequests
 from distxcept.launch.logs import log_path, log_sizes, log_tails
@@ -113,7 +113,7 @@ class Supervisor:
         sizes = log_sizes(self.run_folder, range(ranks.size))
         child = Child(
             ranks.command(resume_auto=self._attempts > 0 and self.has_new_snapshot()),
-            {**ranks.environ(), LAUNCHER_VARIABLE: launcher_mark()},
+            {**ranks.environ(), **launcher_variables()},
             log_path(self.run_folder, 0),
             (sys.stdout.buffer, sys.stderr.buffer),
             ranks.clean,

@@ -31,7 +31,7 @@ PATIENCE_SECONDS = 5.0
 class Output(Protocol):
     """Where samples and notices go. Used on the telemetry's thread alone."""
 
-    def open(self) -> None: ...
+    def open(self, updates_done: int) -> None: ...
 
     def write(self, sample: Sample, notices: Sequence[Notice]) -> None: ...
 
@@ -56,13 +56,17 @@ class Telemetry:
         self._every, self._judge, self._output = every_seconds, judge, output
         self._read_cards, self._device_bytes = read_cards, device_bytes
         self._host = Host()
-        self._moment = Moment()
+        self._moment, self._updates_before = Moment(), 0
         self._settled: Settled | None = None
         self._wants_settled = False
         self._last = time.monotonic(), 0.0
         self._notices: deque[Notice] = deque()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def starts_at(self, update: int) -> None:
+        """Before the thread starts: updates that the run has done."""
+        self._moment, self._updates_before = Moment(update=update), update
 
     def __enter__(self) -> Self:
         if self._every is not None:
@@ -112,7 +116,7 @@ class Telemetry:
     def _run(self) -> None:
         try:
             if self._output:
-                self._output.open()
+                self._output.open(self._updates_before)
             try:
                 self._look()
                 while not self._stop.wait(self._every):

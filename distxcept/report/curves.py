@@ -2,15 +2,21 @@
 
 import math
 import re
+from bisect import bisect
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from distxcept.report.downsample import downsample, rounded
-from distxcept.report.runs import Entry, Run
+from distxcept.report.runs import Entry, Run, spans
 
 MOST_POINTS = 2000
 MOST_POINTS_OF_CHART = 12_000
 MOST_SERIES = 64
+EARLY_SECONDS = 2.0
+"""By so much a rank's first sample may come before the chief's word that the run has started."""
+PAUSE_SECONDS = 1.0
+"""So much is left of the time between two processes of a run: enough to tell them apart."""
 Series = dict[str, Any]
 Spec = dict[str, Any]
 Wanted = tuple[str, str, bool, bool, dict[str, str], dict[str, str]]
@@ -100,22 +106,48 @@ def _spec(
     }  # fmt: skip
 
 
-def _several(points: dict[str, list[tuple[float, float | None]]]) -> list[Series]:
+class RunningTime:
+    """Minutes of running since the first sample: without the time between two processes of a run."""
+
+    def __init__(self, moments: Iterable[float], events: Sequence[Entry]):
+        known = sorted(moments)
+        starts = [first - EARLY_SECONDS for first, _ in spans(events)][1:]
+        between = [(a, b) for a, b in pairwise(known) if bisect(starts, a) != bisect(starts, b)]
+        self._first = known[0]
+        self._after = [after for _, after in between]
+        self._left_out = [0.0]
+        for before, after in between:
+            self._left_out.append(self._left_out[-1] + max(0.0, after - before - PAUSE_SECONDS))
+        self.breaks = [(self.minutes(before) + self.minutes(after)) / 2 for before, after in between]
+        """Where one process has ended and the next one has not begun."""
+
+    def minutes(self, moment: float) -> float:
+        return (moment - self._first - self._left_out[bisect(self._after, moment)]) / 60
+
+
+def _several(points: dict[str, list[tuple[float, float | None]]], breaks: Sequence[float]) -> list[Series]:
     shown = sorted(points.items(), key=lambda item: [int(n) for n in re.findall(r"\d+", item[0])])[
         :MOST_SERIES
     ]
-    return [series_of(name, found, beside=len(shown) - 1) for name, found in shown]
+    series = [series_of(name, found, beside=len(shown) - 1) for name, found in shown]
+    for one in series:
+        for at in breaks:
+            place = bisect(one["x"], at)
+            if 0 < place < len(one["x"]):
+                one["x"].insert(place, rounded(at, 9))
+                one["y"].insert(place, None)
+    return series
 
 
-def device_curves(telemetry: Sequence[Entry]) -> list[Spec]:
-    """Memory and use of each device and each process over time, in minutes since the first sample."""
+def device_curves(telemetry: Sequence[Entry], events: Sequence[Entry] = ()) -> list[Spec]:
+    """Memory and use of each device and each process over the time in which the run was running."""
     samples = [entry for entry in telemetry if entry.get("kind") == "sample" and _number(entry.get("time"))]
     if not samples:
         return []
-    first = min(sample["time"] for sample in samples)
+    clock = RunningTime((sample["time"] for sample in samples), events)
 
     def minutes(sample: Entry) -> float:
-        return (sample["time"] - first) / 60
+        return clock.minutes(sample["time"])
 
     def of_cards(field: str, unit: float) -> list[Series]:
         points: dict[str, list[tuple[float, float | None]]] = {}
@@ -124,13 +156,13 @@ def device_curves(telemetry: Sequence[Entry]) -> list[Spec]:
                 value = _number(card.get(field))
                 name = f"rank {sample.get('rank')} GPU {card.get('index')}"
                 points.setdefault(name, []).append((minutes(sample), None if value is None else value / unit))
-        return _several(points)
+        return _several(points, clock.breaks)
 
     def of_ranks(value: Callable[[Entry], float | None]) -> list[Series]:
         points: dict[str, list[tuple[float, float | None]]] = {}
         for sample in samples:
             points.setdefault(f"rank {sample.get('rank')}", []).append((minutes(sample), value(sample)))
-        return _several(points)
+        return _several(points, clock.breaks)
 
     def gib(sample: Entry) -> float | None:
         return None if (size := _number(sample.get("rss_bytes"))) is None else size / 2**30

@@ -26,7 +26,7 @@ FILE = "report.html"
 
 def run_page(run: Run) -> str:
     training = run_curves(run)
-    devices = device_curves(run.telemetry)
+    devices = device_curves(run.telemetry, run.events)
     parts = [
         sections.head(run),
         sections.charts("Curves", training),

@@ -1,4 +1,4 @@
-"""RUN/predictions.json: what came out for the validation images at the end of a run. Fields are public.
+"""RUN/predictions.json: what came out for the validation images at an evaluation of a run. Fields are public.
 
     {"format": 1, "update": …, "samples": …, "classes": [name, …],
      "confusion": [[true class, predicted class, samples], …],        counts that are not zero, by class number

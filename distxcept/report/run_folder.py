@@ -4,7 +4,6 @@ import json
 import math
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,13 +13,21 @@ from typing import Any, TextIO
 
 from distxcept import __version__
 from distxcept.batching import BatchPlan
+from distxcept.checkpoint.store import set_aside
+from distxcept.cluster import detect
 from distxcept.cluster.compute import in_effect
 from distxcept.cluster.machine import package_versions
+from distxcept.cluster.tether import typed_command
 from distxcept.config.schema import Config
 from distxcept.errors import ConfigError
+from distxcept.report import predictions_file, telemetry_files
 from distxcept.report.runs import read_lines
 from distxcept.training.events import Observer, TrainRecord, ValidationRecord
 
+WRITTEN_ON = (
+    "metrics.jsonl", "bad_images.jsonl", predictions_file.FILE, telemetry_files.FILE, "report.html", "tensorboard"
+)  # fmt: skip
+"""Of a run, by all its processes; events.jsonl has the starts in it, and keeps what was before the last new one."""
 PACKAGES = ("tensorflow", "keras", "numpy", "horovod", "mpi4py", "safetensors")
 
 
@@ -63,6 +70,7 @@ def _write_plan(folder: Path, plan: BatchPlan, remat: bool) -> None:
 
 def describe_environment(devices: list[str]) -> dict[str, Any]:
     """Where and with what the run happens; of the environment only what is known to be no secret."""
+    placement = detect(os.environ)
     return {
         "distxcept": __version__,
         "python": platform.python_version(),
@@ -72,7 +80,10 @@ def describe_environment(devices: list[str]) -> dict[str, Any]:
         "cpus": len(os.sched_getaffinity(0)),
         "devices": devices,
         "settings": in_effect(),
-        "command": sys.argv,
+        "command": typed_command(os.environ),
+        "directory": os.getcwd(),
+        "launcher": placement.launcher,
+        "ranks": placement.size,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
 
@@ -86,6 +97,14 @@ class RunFiles(Observer):
         self._torn: set[str] = set()
         self._listed: set[str] = set()
         """Bad images that the file has, of earlier processes too."""
+
+    def begins_anew(self) -> None:
+        for path in (self._folder / name for name in WRITTEN_ON):
+            try:
+                if path.exists():
+                    set_aside(self._folder, path)
+            except OSError as error:
+                self._warn(f"warning: {path} still has what an earlier training wrote ({error})")
 
     def started(self, start: dict[str, Any]) -> None:
         # What a killed process wrote after its last snapshot will happen again; the files tell each update once.

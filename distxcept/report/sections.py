@@ -29,6 +29,16 @@ PLAN_WORDS = {
     "updates_per_epoch": "updates of an epoch",
     "samples": "training images",
 }
+ENVIRONMENT_WORDS = {
+    "distxcept": "distxcept",
+    "python": "python",
+    "platform": "platform",
+    "host": "host",
+    "cpus": "cpus",
+    "devices": "devices",
+    "started": "started",
+    "directory": "working directory",
+}
 
 
 def head(run: Run) -> str:
@@ -79,6 +89,7 @@ def charts(title: str, specs: Sequence[Spec]) -> str:
 
 def plan(run: Run) -> str:
     rows = [(words, run.plan[key]) for key, words in PLAN_WORDS.items() if key in run.plan]
+    rows += [("memory", run.started["memory"])] if "memory" in run.started else []
     return f"<h2>The plan</h2>{facts_table(rows)}" if rows else ""
 
 
@@ -129,13 +140,12 @@ def environment(run: Run) -> str:
     parts = ["<h2>Environment</h2>"]
     if isinstance(command, list):
         parts.append(f"<p>The exact command:</p><pre>{escape(shlex.join(map(str, command)))}</pre>")
-    packages = env.get("packages") if isinstance(env.get("packages"), dict) else {}
-    rows = [
-        (key, env[key])
-        for key in ("distxcept", "python", "platform", "host", "cpus", "devices", "started")
-        if key in env
-    ]
-    rows += [(name, version) for name, version in (packages or {}).items() if version]
+    rows = [(words, env[key]) for key, words in ENVIRONMENT_WORDS.items() if key in env]
+    if isinstance(env.get("ranks"), int):
+        rows.append(("launcher", f"{env.get('launcher')} × {env['ranks']} rank{'s' * (env['ranks'] != 1)}"))
+    for group in ("packages", "settings"):
+        found = env.get(group)
+        rows += [(name, value) for name, value in found.items() if value] if isinstance(found, dict) else []
     parts.append(facts_table(rows))
     settings = "\n".join(f"{key}: {value}" for key, value in flatten(run.config).items())
     if settings:

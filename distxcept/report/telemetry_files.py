@@ -40,10 +40,11 @@ class TelemetryFiles:
         self._file: LineFile | None = None
         self._board: EventFile | None = None
 
-    def open(self) -> None:
+    def open(self, updates_done: int) -> None:
         self._file = LineFile(self._folder / FILE)
         if self._tensorboard:
-            self._board = EventFile(self._folder / "tensorboard" / f"telemetry-rank-{self._rank}")
+            folder = self._folder / "tensorboard" / f"telemetry-rank-{self._rank}"
+            self._board = EventFile(folder, updates_done)
 
     def write(self, sample: Sample, notices: Sequence[Notice]) -> None:
         assert self._file

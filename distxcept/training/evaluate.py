@@ -78,22 +78,14 @@ class Evaluator:
         # The plain loss: class weights and smoothing shape training, not what a result means.
         self.objective = Objective(objective.classes)
         self._step = engine.compile(self._replica_step)
-        self._detailed_step = engine.compile(self._replica_outcomes)
 
-    def __call__(self, source: Source, *, image_size: int, batch_per_replica: int, **reading: Any) -> Result:
-        """Eager. Every rank has to call it. `reading` goes to the pipeline as it is."""
-        totals = [0.0, 0.0, 0.0, 0.0]
-        for inputs in self._inputs(source, image_size, batch_per_replica, reading):
-            sums = self._step(inputs, ()).numpy().tolist()
-            totals = [total + part for total, part in zip(totals, sums, strict=True)]
-        return Result.of_sums(*totals)
-
-    def outcomes(
+    def __call__(
         self, source: Source, *, image_size: int, batch_per_replica: int, **reading: Any
     ) -> SampleOutcomes:
-        """Eager. As a call, but with what came out for each sample, in the order of the source; on every rank alike."""
+        """Eager. Every rank has to call it. `reading` goes to the pipeline as it is. What came out for each sample, in
+        the order of the source; on every rank alike."""
         parts = [
-            self._detailed_step(inputs, ()).numpy()
+            self._step(inputs, ()).numpy()
             for inputs in self._inputs(source, image_size, batch_per_replica, reading)
         ]
         table = np.concatenate(parts) if parts else np.zeros([0, 7])
@@ -130,16 +122,6 @@ class Evaluator:
                 yield [_pad(replica, batch) for replica in update.replicas]
 
     def _replica_step(self, batch, common) -> tf.Tensor:
-        """Traced, replica context. Samples, loss, right answers and right among the first five, over all replicas."""
-        images, labels, mask, _ = batch
-        logits = self._logits(images)
-        correct = tf.cast(tf.argmax(logits, axis=1, output_type=tf.int32) == labels, tf.float64)
-        mask = tf.cast(mask, tf.float64)
-        columns = (tf.ones_like(mask), self._losses(logits, labels), correct, self._in_top5(logits, labels))
-        sums = tf.stack([tf.reduce_sum(part * mask) for part in columns])
-        return self.engine.sum([], [sums])[1][0]
-
-    def _replica_outcomes(self, batch, common) -> tf.Tensor:
         """Traced, replica context. A row for each sample of all replicas: index, label, prediction, confidence, loss,
         whether the label is among the first five, weight."""
         images, labels, mask, indices = batch

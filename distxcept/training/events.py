@@ -46,6 +46,9 @@ class ValidationRecord:
 class Observer:
     """Every method does nothing, so that an observer overrides what it needs. Called on the chief only."""
 
+    def begins_anew(self) -> None:
+        """`run.resume=never`: what stands in the run folder is of another training. No rank has written into it yet."""
+
     def started(self, start: dict[str, Any]) -> None: ...
 
     def planned(self, plan: BatchPlan, *, remat: bool) -> None:
@@ -60,7 +63,7 @@ class Observer:
     def validated(self, record: ValidationRecord) -> None: ...
 
     def predicted(self, outcomes: "SampleOutcomes", source: "Source", update: int) -> None:
-        """What came out for each validation sample, at the end of the run."""
+        """What came out for each validation sample, after an evaluation."""
 
     def happened(self, kind: str, message: str, **details: Any) -> None:
         """Something that a person may want to know: resumed, saved, skipped, bad images, stopped …"""
@@ -75,6 +78,10 @@ class Observers(Observer):
 
     def __init__(self, observers: list[Observer]):
         self._observers = observers
+
+    def begins_anew(self) -> None:
+        for observer in self._observers:
+            observer.begins_anew()
 
     def started(self, start: dict[str, Any]) -> None:
         for observer in self._observers:

@@ -60,7 +60,7 @@ def evaluate_trained(
     """Eager, on every rank, with the same result on each."""
     config = trained.config
     size = config.model.image_size
-    outcomes = evaluator_of(trained, engine).outcomes(
+    outcomes = evaluator_of(trained, engine)(
         source,
         image_size=size,
         batch_per_replica=trained.batch,

@@ -82,6 +82,7 @@ class Loop:
         self.progress = restore(self.training, self.run_folder, self.tell, self.allow_config_change)
         self.training.update.state.check_equal("at the start")
         self.saver.starts_at(self.progress.update)
+        self.telemetry.starts_at(self.progress.update)
         total = self.training.total_updates
         self._tell_start()
         batches = self.read()
@@ -181,7 +182,7 @@ class Loop:
             if record is not None:
                 self.tell.trained(record)
         if self.validation.due(progress.update, epoch_ends=epoch_ends, last=last):
-            self._evaluate(batch.epoch, total, last=last)
+            self._evaluate(batch.epoch, total)
         if progress.update % self.config.engine.check_every == 0:
             self.training.update.state.check_equal(f"after update {progress.update}")
         if self.saver.due(progress.update):
@@ -233,13 +234,11 @@ class Loop:
             return "in mixed_float16 some are normal, above all at the start: the loss scale adapts"
         return "if it comes again, lower optimizer.learning_rate or set optimizer.clip_norm"
 
-    def _evaluate(self, epoch: int, total: int, *, last: bool) -> None:
+    def _evaluate(self, epoch: int, total: int) -> None:
         update = self.progress.update
         with self.meter.paused(), self.telemetry.evaluating():
-            result = self.validation.evaluate(self.plan.micro_batch, update=update, each_sample=last)
+            result = self.validation.evaluate(self.plan.micro_batch, update=update)
             self.validation.judge(result, self.progress, epoch=epoch, rate=self.rate(update, total))
-            if self.progress.finished and not last:  # only now it is known that this was the last evaluation
-                self.validation.evaluate(self.plan.micro_batch, update=update, each_sample=True)
 
     def _tell_telemetry(self) -> None:
         self.telemetry.after_update(

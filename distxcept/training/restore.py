@@ -55,6 +55,7 @@ class _Restoring:
         resume = self.training.config.run.resume
         if resume == "never":
             taken = None
+            self.observer.begins_anew()
         elif resume == "auto":
             taken = self._newest()
         else:

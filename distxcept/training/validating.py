@@ -20,22 +20,19 @@ class Validation:
         due = update % every == 0 if every else epoch_ends
         return self._training.validation is not None and (due or last)
 
-    def evaluate(self, micro_batch: int, *, update: int, each_sample: bool = False) -> Result:
-        """Every rank has to call it. With `each_sample` the observer gets every outcome, too."""
+    def evaluate(self, micro_batch: int, *, update: int) -> Result:
+        """Every rank has to call it. The observer gets every outcome."""
         training = self._training
         assert training.validation is not None
-        options = {
-            "image_size": training.config.model.image_size,
-            "batch_per_replica": micro_batch,
-            "on_bad": self._bad_images.found,
+        outcomes = training.evaluate(
+            training.validation,
+            image_size=training.config.model.image_size,
+            batch_per_replica=micro_batch,
+            on_bad=self._bad_images.found,
             **training.validation_options,
-        }
-        if each_sample:
-            outcomes = training.evaluate.outcomes(training.validation, **options)
-            result = result_of(outcomes)
-            self._tell.predicted(outcomes, training.validation, update)
-        else:
-            result = training.evaluate(training.validation, **options)
+        )
+        result = result_of(outcomes)
+        self._tell.predicted(outcomes, training.validation, update)
         if result.samples < len(training.validation):
             self._bad_images.report()
         return result

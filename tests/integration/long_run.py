@@ -108,7 +108,7 @@ def _validated(update: int) -> ValidationRecord:
 
 def _write_telemetry(folder: Path, rank: int) -> None:
     files = TelemetryFiles(folder, rank=rank, ranks=RANKS, tensorboard=False)
-    files.open()
+    files.open(0)
     for k in range(LOOKS):
         cards = tuple(
             GpuState(

@@ -237,6 +237,18 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_profile_is_a_trace_of_the_training(prepared):
+    """What the profiler's pages read: a host with threads on which the network's convolutions ran, forward and backward."""
+    protobuf = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
+    (file,) = (prepared / "runs" / "quickstart").glob("tensorboard/plugins/profile/*/*.xplane.pb")
+    planes = {plane.name: plane for plane in protobuf.XSpace.FromString(file.read_bytes()).planes}
+    host = planes["/host:CPU"]
+    ran = [host.event_metadata[event.metadata_id].name for line in host.lines for event in line.events]
+    kinds = {name.rpartition(":")[2] for name in ran}
+    assert any(kind.endswith("DepthwiseConv2dNative") for kind in kinds)
+    assert any(kind.endswith("Conv2DBackpropFilter") for kind in kinds)
+
+
 def cheap_commands() -> dict[str, list[Command]]:
     """Of each page those that nobody else runs."""
     pages: dict[str, list[Command]] = {}

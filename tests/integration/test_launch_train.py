@@ -1,5 +1,6 @@
 """A real training through `distxcept launch`: a killed rank, open sockets, secrets. `make soak` has the full counts."""
 
+import json
 import os
 import pickle
 import random
@@ -58,6 +59,13 @@ def test_goes_on_after_a_lost_rank(watched):
     assert watched.updates() == list(range(1, UPDATES + 1))
     assert "restart 1 of at most 2" in watched.output
     assert watched.left_over() == []
+
+
+def test_the_run_tells_how_it_was_launched(watched):
+    found = json.loads((watched.run_folder / "env.json").read_text())
+    assert found["command"][:2] == ["distxcept", "launch"]
+    assert "--np=2" in found["command"]
+    assert (found["launcher"], found["ranks"]) == ("mpirun", 2)
 
 
 def test_nobody_else_can_reach_the_ranks(watched):

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 from browser import Browser, find_chromium
-from long_run import UPDATES, UPDATES_PER_EPOCH, WITHOUT_NUMBER, make_long_run
+from long_run import CARDS, RANKS, UPDATES, UPDATES_PER_EPOCH, WITHOUT_NUMBER, make_long_run
 
 from distxcept.report.comparison import compare
 from distxcept.report.html import write_comparison, write_report
 from distxcept.report.predictions_file import FILE, SHOWN
 from distxcept.report.runs import Run, read_json
-from tests.unit.report.run_folders import make_run
+from tests.unit.report.run_folders import STARTED, make_run
 
 HOSTILE = (
     "</script><script>console.error('x')</script><img src=http://example.com/x onerror=console.error(1)>&\"'"
@@ -47,17 +47,62 @@ def test_no_message_and_no_request(page, run):
     assert page.run("document.querySelectorAll('script').length") == 2
 
 
-def test_figures_are_those_of_the_metrics(page, run):
-    drawn = page.run("charts.loss.spec.series.map(s => [s.name, s.x, s.y])")
-    told = {"training": run.train, "validation": run.validation}
+CHARTS = {
+    "loss": {"training": "loss", "validation": "loss"},
+    "accuracy": {"training": "accuracy", "validation": "accuracy", "validation top-5": "top5_accuracy"},
+    "learning-rate": {"learning rate": "learning_rate"},
+    "gradient-norm": {"norm": "gradient_norm"},
+    "speed": {"images/s": "images_per_second"},
+    "data-wait": {"waiting": "data_wait"},
+}
+DEVICES = {
+    "card-memory": lambda sample, card: sample["cards"][card]["memory_used_bytes"] / 2**30,
+    "card-use": lambda sample, card: sample["cards"][card]["utilisation_percent"] / 100,
+    "process-memory": lambda sample, _: sample["rss_bytes"] / 2**30,
+    "process-use": lambda sample, _: sample["cpu_share"],
+}
+
+
+def drawn_series(page: Browser, chart: str) -> dict[str, list[tuple[float, float | None]]]:
+    found = page.run(f"charts['{chart}'].spec.series.map(s => [s.name, s.x, s.y])")
+    return {name: list(zip(xs, ys, strict=True)) for name, xs, ys in found}
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_curves_are_those_of_the_metrics(page, run, chart):
     assert run.train[WITHOUT_NUMBER - 1]["loss"] is None
-    assert [name for name, _, _ in drawn] == list(told)
-    for name, xs, ys in drawn:
-        by_update = {entry["update"]: entry["loss"] for entry in told[name]}
-        assert len(xs) == min(2000, len(by_update))
-        assert (xs[0], xs[-1]) == (min(by_update), UPDATES)
-        for x, y in zip(xs, ys, strict=True):
+    drawn = drawn_series(page, chart)
+    assert list(drawn) == list(CHARTS[chart])
+    for name, points in drawn.items():
+        entries = run.validation if name.startswith("validation") else run.train
+        by_update = {entry["update"]: entry[CHARTS[chart][name]] for entry in entries}
+        assert len(points) == min(2000, len(by_update))
+        assert (points[0][0], points[-1][0]) == (min(by_update), UPDATES)
+        for x, y in points:
             assert y == (None if by_update[x] is None else pytest.approx(by_update[x], rel=1e-5))
+
+
+@pytest.mark.parametrize("chart", DEVICES)
+def test_curves_are_those_of_the_telemetry(page, run, chart):
+    """All but the time that the restart took: of the five seconds between two samples one is left."""
+    drawn = drawn_series(page, chart)
+    cards = [f" GPU {card}" for card in range(CARDS)] if chart.startswith("card") else [""]
+    assert list(drawn) == [f"rank {rank}{card}" for rank in range(RANKS) for card in cards]
+    for name, points in drawn.items():
+        numbers = [int(word) for word in name.split() if word.isdecimal()]
+        samples = [sample for sample in run.telemetry if sample["rank"] == numbers[0]]
+        seconds = [round(sample["time"] - STARTED) for sample in samples]
+        by_second = {at if at < 3000 else at - 4: sample for at, sample in zip(seconds, samples, strict=True)}
+        known = [(round(60 * x), y) for x, y in points if y is not None]
+        assert len(points) - len(known) == 1
+        assert len(known) == 2000
+        assert (known[0][0], known[-1][0]) == (min(by_second), max(by_second))
+        for at, y in known:
+            assert y == pytest.approx(DEVICES[chart](by_second[at], numbers[-1]), rel=1e-5)
+
+
+def test_other_figures(page, run):
+    assert set(page.run("Object.keys(charts)")) == {*CHARTS, *DEVICES}
     tiles = page.run("document.querySelector('.tiles').innerText")
     assert f"{run.best_value:.2%}" in tiles
     assert "10000 / 10000" in tiles

@@ -1,5 +1,6 @@
 """The event files, read by TensorBoard itself."""
 
+import itertools
 import json
 import re
 import struct
@@ -12,10 +13,13 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from distxcept.report.drawings import confusion_png
+from distxcept.report.telemetry_files import TelemetryFiles
 from distxcept.report.writers import About
 from distxcept.report.writers.tensorboard import TensorBoardWriter
+from tests.unit.memory.samples import sample
 
 LARGE = np.random.default_rng(0).normal(size=(1000, 300)).astype(np.float32)
 
@@ -82,22 +86,60 @@ def test_of_a_large_tensor_some_values_show_its_form(folder):
     assert value.sum_squares / value.num == pytest.approx(1, abs=0.03)
 
 
-def test_hyperparameters(folder):
-    from tensorboard.plugins.hparams import plugin_data_pb2
+def hyperparameters(found: EventAccumulator, kind: str) -> HParamsPluginData:
+    return HParamsPluginData.FromString(found.SummaryMetadata(f"_hparams_/{kind}").plugin_data.content)
 
+
+def test_hyperparameters(folder):
     found = read(folder / "validation")
-    content = {
-        kind: plugin_data_pb2.HParamsPluginData.FromString(
-            found.SummaryMetadata(f"_hparams_/{kind}").plugin_data.content
-        )
-        for kind in ("session_start_info", "session_end_info")
-    }
-    start = content["session_start_info"].session_start_info
+    start = hyperparameters(found, "session_start_info").session_start_info
     assert start.hparams["optimizer.learning_rate"].number_value == 0.1
     assert start.hparams["data.augment.flip"].bool_value is True
     assert start.hparams["run.name"].string_value == "é"
     assert start.group_name == "one"
-    assert content["session_end_info"].session_end_info.status == 1  # success
+    assert hyperparameters(found, "session_end_info").session_end_info.status == 1  # success
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Moves on by itself: files of one second and process would have one name."""
+    seconds = itertools.count(1_700_000_000, 10)
+    monkeypatch.setattr("distxcept.report.writers.tensorboard.time.time", lambda: next(seconds))
+
+
+def test_what_a_resumed_run_does_again_is_shown_once(tmp_path, clock):
+    """Killed after update 10, with its last snapshot after 5."""
+    for done, last, summary in ((0, 10, {}), (5, 12, {"update": 12})):
+        writer = TensorBoardWriter(About("one", tmp_path, {}, updates_done=done))
+        for step in range(done + 1, last + 1):
+            writer.scalars("train", step, {"loss": done + step / 100})
+        for step in (done, last):
+            writer.scalars("validation", step, {"loss": done + step / 100})
+        writer.close(summary)
+    losses = {part: read(tmp_path / "tensorboard" / part).Scalars("loss") for part in ("train", "validation")}
+    assert [event.step for event in losses["train"]] == list(range(1, 13))
+    assert [round(event.value) for event in losses["train"]] == [0] * 5 + [5] * 7
+    assert [event.step for event in losses["validation"]] == [0, 5, 12]
+    found = read(tmp_path / "tensorboard" / "validation")
+    assert hyperparameters(found, "session_end_info").session_end_info.status == 1
+
+
+def test_telemetry_of_a_resumed_run_is_shown_once(tmp_path, clock):
+    for done, last in ((0, 10), (5, 12)):
+        files = TelemetryFiles(tmp_path, rank=1, ranks=2, tensorboard=True)
+        files.open(done)
+        for update in range(done + 1, last + 1):
+            files.write(sample(update), [])
+        files.close()
+    events = read(tmp_path / "tensorboard" / "telemetry-rank-1").Scalars("host/rss_gib")
+    assert [event.step for event in events] == list(range(1, 13))
+
+
+def test_a_run_that_may_go_on_has_no_end(tmp_path):
+    """TensorBoard would keep this one, and show a run that was done later as failed."""
+    TensorBoardWriter(About("one", tmp_path, {}, updates_done=0)).close({})
+    tags = read(tmp_path / "tensorboard" / "validation").PluginTagToContent("hparams")
+    assert list(tags) == ["_hparams_/session_start_info"]
 
 
 def scalar_tags(address: str) -> dict:

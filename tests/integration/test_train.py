@@ -15,6 +15,7 @@ import pytest
 import yaml
 from launchers import MPIRUN, run, skip_without
 from safetensors.numpy import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from distxcept.cluster.lock import RunLock
 from distxcept.data.waiting import NOTICEABLE
@@ -149,6 +150,27 @@ def test_predictions_and_report(undisturbed):
     page = (undisturbed / "report.html").read_text()
     assert '<span class="state done">done</span>' in page
     assert page.count("<img ") == len(found["best"]) + len(found["worst"])
+
+
+def test_event_files(undisturbed):
+    """TensorBoard reads from them what the run folder's own files tell, and the rest of what is promised."""
+    parts = ("train", "validation")
+    train, validation = (EventAccumulator(str(undisturbed / "tensorboard" / part)).Reload() for part in parts)
+    lines = [json.loads(line) for line in (undisturbed / "metrics.jsonl").read_text().splitlines()]
+    for kind, found in zip(parts, (train, validation), strict=True):
+        told = [line for line in lines if line["kind"] == kind]
+        assert set(found.Tags()["scalars"]) == set(told[0]) - {"kind", "update"}
+        for name in found.Tags()["scalars"]:
+            events = [(event.step, event.value) for event in found.Scalars(name)]
+            assert events == [(line["update"], pytest.approx(float(line[name]), rel=1e-6)) for line in told]
+    images = {tag.partition(" (")[0]: validation.Images(tag) for tag in validation.Tags()["images"]}
+    assert images.keys() >= {"confusion matrix", "most wrong"}
+    assert all([event.step for event in events] == [30] for events in images.values())
+    weights = {name for name in last_tensors(undisturbed) if name.startswith("weights/")}
+    assert set(validation.Tags()["histograms"]) == {name.removeprefix("weights/") for name in weights}
+    hyperparameters = validation.PluginTagToContent("hparams")
+    assert set(hyperparameters) == {"_hparams_/session_start_info", "_hparams_/session_end_info"}
+    assert b"optimizer.learning_rate" in hyperparameters["_hparams_/session_start_info"]
 
 
 def test_pruned_weights_are_zero(undisturbed):

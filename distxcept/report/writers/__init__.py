@@ -27,6 +27,8 @@ class About:
     folder: Path
     hyperparameters: Mapping[str, Any]
     """Flat: {"optimizer.learning_rate": 0.1}."""
+    updates_done: int = 0
+    """By earlier processes of the run."""
 
 
 class Writer(Protocol):

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from typing import Any, Self
 
@@ -42,9 +42,10 @@ class Written(Observer):
 
     def started(self, start: dict[str, Any]) -> None:
         self._validates = start["validation_samples"] > 0
+        about = replace(self._about, updates_done=start["update"])
         for name in self._names:
             try:
-                self._writers[name] = self._opening(name, self._about)
+                self._writers[name] = self._opening(name, about)
             except ImportError as error:
                 self._warn(f"warning: nothing goes to {name}: {error}; {INSTALL.get(name, 'install it')}")
             except Exception as error:

@@ -24,7 +24,8 @@ HISTOGRAM_VALUES = 2**16
 class EventFile:
     """Written without TensorFlow's operations, so that it is safe beside a running update."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, updates_done: int):
+        """What earlier files have of later updates is done again: TensorBoard drops it where it reads of this start."""
         import tensorflow as tf
 
         self._event, self._summary = tf.compat.v1.Event, tf.compat.v1.Summary
@@ -35,6 +36,8 @@ class EventFile:
         name = f"events.out.tfevents.{int(time.time()):010d}.{os.uname().nodename}.{os.getpid()}"
         self._file = tf.io.TFRecordWriter(str(folder / name))
         self._append(self._event(wall_time=time.time(), file_version="brain.Event:2"))
+        start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+        self._append(self._event(wall_time=time.time(), step=updates_done + 1, session_log=start))
 
     def add(self, step: int, values: list[Any], wall_time: float | None = None) -> None:
         self._append(
@@ -90,7 +93,7 @@ class EventFile:
 class TensorBoardWriter:
     def __init__(self, about: About):
         folder = about.folder / "tensorboard"
-        self._files = {part: EventFile(folder / part) for part in ("train", "validation")}
+        self._files = {part: EventFile(folder / part, about.updates_done) for part in ("train", "validation")}
         self._began = time.time()
         self._hyperparameters(
             "session_start_info", start_info(about.hyperparameters, about.name, self._began)
@@ -114,7 +117,9 @@ class TensorBoardWriter:
         file.add(step, [file.text(name, text)])
 
     def close(self, summary: Mapping[str, Any]) -> None:
-        self._hyperparameters("session_end_info", end_info(time.time(), ended=bool(summary)))
+        # TensorBoard keeps the first end that it reads: a run that may still go on has none.
+        if summary:
+            self._hyperparameters("session_end_info", end_info(time.time()))
         for file in self._files.values():
             file.close()
 
@@ -125,7 +130,7 @@ class TensorBoardWriter:
 
 # The hyperparameters' messages come with the tensorboard package, which is not needed to write; so they are encoded here.
 # HParamsPluginData: 1 version, 3 session_start_info {1 hparams: map<string, Value>, 4 group_name, 5 start_time_secs},
-# 4 session_end_info {1 status: 1 success, 2 failure; 2 end_time_secs}. Value: 2 number, 3 string, 4 bool.
+# 4 session_end_info {1 status: 1 success; 2 end_time_secs}. Value: 2 number, 3 string, 4 bool.
 
 
 def start_info(hyperparameters: Mapping[str, Any], group: str, began: float) -> bytes:
@@ -136,8 +141,8 @@ def start_info(hyperparameters: Mapping[str, Any], group: str, began: float) -> 
     return _field(3, pairs + _field(4, group.encode()) + _double(5, began))
 
 
-def end_info(ended_at: float, *, ended: bool) -> bytes:
-    return _field(4, _number(1, 1 if ended else 2) + _double(2, ended_at))
+def end_info(ended_at: float) -> bytes:
+    return _field(4, _number(1, 1) + _double(2, ended_at))
 
 
 def _value(value: Any) -> bytes:

@@ -19,8 +19,8 @@ class Recorder:
         self.arrived = threading.Condition()
         self._others = list(others)
 
-    def open(self):
-        self.thread = threading.current_thread()
+    def open(self, updates_done):
+        self.thread, self.updates_done = threading.current_thread(), updates_done
 
     def write(self, sample, notices):
         if len(self.samples) == self.fail_at:
@@ -67,6 +67,15 @@ def test_follows_the_training_and_ends_with_it():
     assert 0 < settled.host_bytes <= max(sample.rss_bytes for sample in output.samples)
     assert all(sample.cpu_share >= 0 and 0 <= sample.data_wait <= 1 for sample in output.samples)
     assert running.take_notices() == []
+
+
+def test_a_run_that_goes_on():
+    output = Recorder()
+    running = telemetry(output)
+    running.starts_at(5)
+    with running:
+        output.wait_for(lambda sample: (sample.moment.phase, sample.moment.update) == ("start", 5))
+    assert output.updates_done == 5
 
 
 def test_memory_is_settled_once_a_sample():

@@ -38,7 +38,7 @@ def started(update: int = 0, at: float = STARTED, **fields: Any) -> dict[str, An
     return {
         "kind": "started", "time": at, "total_updates": 20, "updates_per_epoch": 10, "update": update, "samples": 320,
         "classes": 3, "validation_samples": 50, "engine": "single", "replicas": 1, "devices": ["CPU:0"],
-        "batch": "global 32 = 1 replica × 32 samples", **fields,
+        "batch": "global 32 = 1 replica × 32 samples", "memory": "micro batch 16", **fields,
     }  # fmt: skip
 
 
@@ -62,7 +62,8 @@ def make_run(
     (folder / "env.json").write_text(
         json.dumps({"distxcept": "0.1", "python": "3.11", "packages": {"tensorflow": "2.21"}, "platform": "Linux",
                     "host": "here", "cpus": 2, "devices": ["CPU:0"], "command": ["distxcept", "train", "a b.yaml"],
-                    "started": "2026-01-01T00:00:00+0000"})
+                    "started": "2026-01-01T00:00:00+0000", "directory": "/a place", "launcher": "mpirun", "ranks": 4,
+                    "settings": {"TF_ENABLE_ONEDNN_OPTS": "1"}})
     )  # fmt: skip
     (folder / "plan.json").write_text(
         json.dumps({"micro_batch": 16, "remat": False, "equation": "32 = 2 × 16"})

@@ -109,6 +109,25 @@ def test_markers_and_devices():
     assert (found["card-memory"][0]["x"], found["card-memory"][0]["y"]) == ([0, 1, 2], [2, 2, 2])
 
 
+def test_devices_while_the_run_was_not_running(tmp_path):
+    """Two processes a day apart; the second one's other rank looks before the chief has told of the start."""
+    day = 86_400.0
+    moments = [0, 60, 90, day - 0.5, day + 59.5, day + 119.5]
+    samples = [
+        {"kind": "sample", "rank": rank, "time": STARTED + at + rank / 4, "rss_bytes": 2**30}
+        for at in moments
+        for rank in range(2)
+    ]
+    folder = make_run(tmp_path / "run", events=[started(), started(5, STARTED + day)])
+    write_lines(folder / "telemetry.jsonl", samples)
+    ranks = curves(run_page(Run(folder)))["process-memory"]["series"]
+    for rank, series in enumerate(ranks):
+        assert series["y"] == [1, 1, 1, None, 1, 1, 1]
+        later = [90.25 + 1 + 60 * k for k in range(3)]
+        expected = [at + rank / 4 for at in (0, 60, 90)] + [90.75] + [at + rank / 4 for at in later]
+        assert series["x"] == pytest.approx([seconds / 60 for seconds in expected])
+
+
 def test_many_ranks_share_the_points(tmp_path):
     samples = [
         {"kind": "sample", "rank": rank, "time": STARTED + k, "rss_bytes": k, "cpu_share": 0.5, "cards": []}
@@ -146,6 +165,18 @@ def test_command(tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 2
     assert main(["report", str(folder), "-o", str(tmp_path / "none" / "x.html")]) == 1
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_how_it_was_started(tmp_path):
+    page = run_page(Run(make_run(tmp_path / "run")))
+    for row in (
+        "<th>working directory</th><td>/a place</td>",
+        "<th>launcher</th><td>mpirun × 4 ranks</td>",
+        "<th>tensorflow</th><td>2.21</td>",
+        "<th>TF_ENABLE_ONEDNN_OPTS</th><td>1</td>",
+        "<th>memory</th><td>micro batch 16</td>",
+    ):
+        assert row in page
 
 
 def test_written_however_the_training_ends(tmp_path):
@@ -196,6 +227,34 @@ def test_ten_thousand_updates_take_less_than_three_megabytes(tmp_path):
         ],
     )
     assert write_report(run, Path(tmp_path / "r.html")).stat().st_size < 3_000_000
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_predictions_of_the_last_evaluation_however_the_training_ends(tmp_path, monkeypatch, ends):
+    """And those of the first one, so that a training that still runs has some."""
+    written, drawn = [], []
+    monkeypatch.setattr(report_file, "write_outcomes", lambda folder, *newest: written.append(newest) or {})
+    with ReportFile(make_run(tmp_path / "run"), describe=drawn.append) as report:
+        report.started(started())
+        for update in (10, 20, 30):
+            report.predicted(None, None, update)
+        assert [update for _, _, update in written] == [10]
+        if ends:
+            report.ended({})
+    assert [update for _, _, update in written] == [10, 30]
+    assert len(drawn) == 2
+
+
+def test_predictions_in_between(tmp_path, monkeypatch):
+    clock, written = iter([0.0, 599.0, 600.0, 600.0]), []
+    monkeypatch.setattr(report_file.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(
+        report_file, "write_outcomes", lambda folder, *newest: written.append(newest[2]) or {}
+    )
+    report = ReportFile(tmp_path)
+    for update in (10, 20, 30):
+        report.predicted(None, None, update)
+    assert written == [10, 30]
 
 
 def test_a_drawing_that_fails_takes_no_predictions_away(tmp_path, monkeypatch):

@@ -71,7 +71,7 @@ def test_many_processes_write_whole_lines(tmp_path):
 @pytest.mark.parametrize("wanted", [True, False])
 def test_tensorboard_gets_them_where_it_is_wanted(tmp_path, wanted):
     files = TelemetryFiles(tmp_path, rank=1, ranks=2, tensorboard=wanted)
-    files.open()
+    files.open(0)
     files.write(sample(12, card()), [])
     files.close()
     assert len(lines(tmp_path / FILE)) == 1
@@ -111,7 +111,7 @@ def test_new_entries_are_read_once_and_only_whole(tmp_path):
 
 
 class NoBoard:
-    def __init__(self, folder): ...
+    def __init__(self, *_): ...
 
     def scalar(self, *_): ...
 
@@ -125,7 +125,7 @@ def ranks(tmp_path, monkeypatch):
     monkeypatch.setattr("distxcept.report.telemetry_files.EventFile", NoBoard)
     made = [TelemetryFiles(tmp_path, rank=rank, ranks=3, tensorboard=False) for rank in range(3)]
     for rank in made:
-        rank.open()
+        rank.open(0)
     return made
 
 

@@ -1,10 +1,11 @@
 from math import nan
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from distxcept.training.scores import SampleOutcomes
-from distxcept.training.validating import result_of
+from distxcept.training.validating import Validation, result_of
 
 
 def outcomes(labels, predicted, losses, in_top5) -> SampleOutcomes:
@@ -26,3 +27,19 @@ def test_result_of_outcomes(found, expected):
     result = result_of(found)
     told = (result.samples, result.loss, result.accuracy, result.top5_accuracy)
     assert told == pytest.approx(expected, nan_ok=True)
+
+
+def test_every_evaluation_tells_its_outcomes():
+    """Which one is the last of a training, nobody knows that is going to be stopped."""
+    found, told = outcomes([0, 1], [0, 0], [0.5, 1.5], [1, 1]), []
+    training = SimpleNamespace(
+        validation=range(2),
+        validation_options={},
+        config=SimpleNamespace(model=SimpleNamespace(image_size=71)),
+        evaluate=lambda source, **options: found,
+    )
+    tell = SimpleNamespace(predicted=lambda *arguments: told.append(arguments))
+    validation = Validation(training, tell, SimpleNamespace(found=None), None)
+    for update in (10, 20):
+        assert validation.evaluate(8, update=update).loss == 1.0
+    assert told == [(found, training.validation, 10), (found, training.validation, 20)]

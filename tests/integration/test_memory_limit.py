@@ -63,11 +63,12 @@ class Run:
         return load_file(snapshot / "tensors.safetensors")
 
     def larger_by_hand(self, limit: str) -> tuple[int, bool]:
-        """The next larger micro batch, and whether a run with it gets along without a smaller one."""
+        """The next larger micro batch, and whether a run with it gets along without a smaller one or rematerialisation."""
         config = load_config(self.file, [])
         larger = min(m for m in micro_batches(build_plan(config, 64, 1)) if m > self.plan()["micro_batch"])
         by_hand = [str(self.file), "run.name=by_hand", "run.resume=never", f"batch.micro={larger}"]
         by_hand += ["run.updates=3", "checkpoint.every_updates=1"]  # a run that saves, as runs do
+        by_hand += ["memory.remat=off"]  # else it would start with it where the estimate says so
         done = run([*PLAIN, DISTXCEPT, "train", *by_hand, f"memory.limit={limit}"], 1500)
         return larger, done.returncode == 0 and "ran out of memory" not in done.stderr
 

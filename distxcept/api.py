@@ -7,12 +7,15 @@ that was begun in a notebook may go on under mpirun, and the other way round. Te
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from distxcept.cluster import detect
+from distxcept.cluster.status import read_status
 from distxcept.config.load import load_config
 from distxcept.config.own_model import overrides_for_own_model
 from distxcept.config.schema import Config
@@ -34,11 +37,24 @@ if TYPE_CHECKING:
 __all__ = ["Callback", "Run", "Trainer"]
 
 Overrides = Mapping[str, Any]
+FIRST_RANK_SECONDS = 60.0
 
 
 def _as_yaml(value: Any) -> str:
     """JSON is YAML, but for characters beyond 16 bits that are written as two escapes."""
     return json.dumps(value, ensure_ascii=False, default=os.fspath)
+
+
+def _wait_for_first_rank(folder: Path) -> None:
+    """It alone writes what the run says of itself, and may come to its end a moment after the others."""
+    if detect(os.environ).rank == 0:
+        return
+    deadline = time.monotonic() + FIRST_RANK_SECONDS
+    while time.monotonic() < deadline:
+        first = read_status(folder, 0)
+        if first is None or first.ended:
+            return
+        time.sleep(0.05)
 
 
 def _make_network(model: Any) -> MakeNetwork:
@@ -103,6 +119,7 @@ class Trainer:
 
         with suppress(StopRequested):
             self._with_file(start)
+        _wait_for_first_rank(self.folder)
         return Run(self.folder, model=self._model)
 
     def _with_file(self, action: Any) -> Any:

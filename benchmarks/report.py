@@ -37,7 +37,7 @@ TIMES = """(async () => {
 })()"""
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -55,6 +55,7 @@ def main() -> None:
         print(f"{what}: {statistics.median(each):.3f} s by the median, {max(each):.3f} s at most")
     within = size <= LIMIT_BYTES and max(max(times.values()) for times in found) <= LIMIT_SECONDS
     print(f"{'within' if within else 'BEYOND'} the limit of {LIMIT_SECONDS:g} s and {LIMIT_BYTES / 1e6:g} MB")
+    return 0 if within else 1
 
 
 def write(folder: Path) -> Path:
@@ -83,4 +84,4 @@ def opening(path: Path, settle_seconds: float) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -211,14 +211,14 @@ def _target(config: "Config", args: argparse.Namespace) -> Target:
         memory_bytes = card.memory_bytes
         text = f"{card.name} ({show_size(memory_bytes)}, from the table of cards)"
     else:
-        return _this_machine(config, args.world)
+        return _this_machine(config, args.world, args.per_node)
     engine, replicas = _engine(config, args.world, cards=1)
     return Target(gpu_budget(text, memory_bytes, config.memory), replicas, engine, [])
 
 
-def _this_machine(config: "Config", world: int | None) -> Target:
+def _this_machine(config: "Config", world: int | None, per_node: int | None) -> Target:
     from distxcept.cluster.compute import runs_on_gpu
-    from distxcept.data.host import free_memory
+    from distxcept.data.host import free_memory, usable_cores
     from distxcept.memory.budget import fullest_card_budget, host_budget
     from distxcept.memory.cuda_cards import shown_cards
 
@@ -230,7 +230,9 @@ def _this_machine(config: "Config", world: int | None) -> Target:
     cards = [shown[ordinal] for ordinal in used]
     budget = fullest_card_budget(cards, config.memory)
     if budget is None:
-        budget = host_budget(free_memory(), replicas, 1 if engine == "mirrored" else replicas, config.memory)
+        # Ranks of a host without a GPU have a core each at least; the others are elsewhere.
+        here = min(replicas, per_node or usable_cores()) if engine == "horovod" else replicas
+        budget = host_budget(free_memory(), here, 1 if engine == "mirrored" else here, config.memory)
     return Target(budget, replicas, engine, cards, f"GPU:{used[0]}" if cards else "CPU:0")
 
 

@@ -215,6 +215,15 @@ def test_the_host_where_there_is_no_card(config, capsys):
     assert "shared by 2 replicas" in found["device"]["name"]
 
 
+def test_ranks_beyond_the_cores_of_a_host_are_elsewhere(config, capsys, monkeypatch):
+    monkeypatch.setattr(host, "usable_cores", lambda: 4)
+    monkeypatch.setattr(host, "free_memory", lambda: 80 * GIB)
+    for world, per_node, each in (("2", (), 20), ("64", (), 10), ("64", ("--per-node", "8"), 5)):
+        found = plan(capsys, config, "--world", world, *per_node, "model.image_size=71", "model.width=0.1")
+        assert found["device"]["memory_bytes"] == each * GIB
+        assert found["batch"]["replicas"] == int(world)
+
+
 def test_a_host_is_planned_for_as_the_training_does(config, capsys, monkeypatch):
     """Both take half of what is free."""
     monkeypatch.setattr(host, "free_memory", lambda: 8 * GIB)

@@ -12,7 +12,8 @@ from distxcept.model.layout import Layout
 # Assumed: what a micro step costs beside its samples, what running each block twice costs, and what it saves that cores
 # do not wait for each other. Where it matters the probe measures.
 STEP_COST_SAMPLES = 0.5
-REMAT_COST = 0.4
+REMAT_COST = 0.3
+"""Measured on a CPU: 25 % more time at 299 px, 32 % at 128 px (docs/out_of_memory.md)."""
 CORE_EACH_SAVES = 0.08
 
 HOST_UPDATES = 3

@@ -103,7 +103,19 @@ def scarce(from_update: int, full_micro: int, spare_bytes: int) -> Iterator[None
         yield
 
 
+def wait_for_readers(most_seconds: float = 5.0) -> None:
+    """Until the threads that read ahead are done: NumPy crashes where it gets no memory while others have Python's lock, and
+    on a busy machine they would still be drawing when the memory ends."""
+    deadline = time.monotonic() + most_seconds
+    while time.monotonic() < deadline:
+        before = time.process_time()
+        time.sleep(0.1)
+        if time.process_time() - before < 0.02:
+            return
+
+
 def within_little(step, *arguments, spare_bytes: int = SPARE_BYTES, **form):
+    wait_for_readers()
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (process_bytes("VmData") + spare_bytes, hard))
     try:

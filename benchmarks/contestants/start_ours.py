@@ -52,6 +52,7 @@ def main() -> None:
         from distxcept.training import build, update
 
         STAGES["imports"] = time.time() - began
+        # Watched from outside: the stages are those of the command as it is. Methods are what mypy minds to see replaced.
         engines.create_engine = timed("engine", engines.create_engine)
         build.open_sources = timed("data index", build.open_sources)
         build.choose_plan = timed("probe", build.choose_plan)

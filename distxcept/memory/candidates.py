@@ -9,12 +9,13 @@ from distxcept.config.schema import Config
 from distxcept.memory.estimate import Device, EngineName, Estimate, Work, estimate
 from distxcept.model.layout import Layout
 
-# Assumed: what a micro step costs beside its samples, what running each block twice costs, and what it saves that cores
-# do not wait for each other. Where it matters the probe measures.
+# Where these matter the probe measures.
 STEP_COST_SAMPLES = 0.5
+"""Assumed: what a micro step costs beside its samples."""
 REMAT_COST = 0.3
-"""Measured on a CPU: 25 % more time at 299 px, 32 % at 128 px (docs/out_of_memory.md)."""
+"""Of running each block twice, measured on a CPU: 25 % more time at 299 px, 32 % at 128 px (docs/out_of_memory.md)."""
 CORE_EACH_SAVES = 0.08
+"""That cores do not wait for each other, measured on two of them (docs/speed.md)."""
 
 HOST_UPDATES = 3
 """Updates whose samples a host holds: the one that runs and two that are read ahead."""

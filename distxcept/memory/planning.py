@@ -92,9 +92,8 @@ class Proposal:
         usable = min([self.usable_bytes, *(needed - 1 for needed in failed)])
 
         def smallest(changed: Config) -> Candidate:
-            batches = batches_of(
-                changed, self.batches.samples, replicas=self.batches.replicas, cores=self.batches.cores
-            )
+            old = self.batches
+            batches = build_plan(changed, old.samples, old.replicas, cores=old.cores)
             return min(candidates(changed, batches, self.situation), key=lambda one: one.needed_bytes)
 
         return ways_out(self.config, smallest, usable)
@@ -116,7 +115,7 @@ def make_plan(
     layout = Layout.of(config.model, classes)
     cores = cores_for_parts(config, engine, on_cpu=budget.device == "cpu", cores=threads)
     situation = Situation(layout, budget.device, engine, masked, threads)
-    batches = batches_of(config, known.samples or config.batch.global_, replicas=replicas, cores=cores)
+    batches = build_plan(config, known.samples or config.batch.global_, replicas, cores=cores)
     found = candidates(config, batches, situation)
     budget = beside_update(budget)
     plan = Proposal(
@@ -125,7 +124,8 @@ def make_plan(
     return plan.with_measured(choose(found, plan.usable_bytes), [])
 
 
-def batches_of(config: Config, samples: int, *, replicas: int, cores: int) -> BatchPlan:
+def build_plan(config: Config, samples: int, replicas: int, *, cores: int = 1) -> BatchPlan:
+    """The batches of a config; where its micro batch is to be chosen, of one virtual batch."""
     return plan_batches(
         samples=samples,
         global_batch=config.batch.global_,

@@ -4,7 +4,8 @@
         try the candidate that the estimate holds for the largest that fits, then its neighbour, then bisect the rest
     of those that fit take the fastest
 
-A child may be killed, abort or raise: it did not fit. What was measured is kept, so that the next start is instant.
+A child may be killed, abort or raise: it did not fit. What was measured is kept, so that the next start is instant; what
+ended by something that need not come again is not.
 """
 
 import hashlib

@@ -43,9 +43,9 @@ def others_on_card(looks: Sequence[GpuState], own_pids: Collection[int], *, at_w
     return Shared(now, others, one_is_ours)
 
 
-def told_at_start(cards: Sequence[GpuState], own_pids: Collection[int], *, at_work: bool) -> list[str]:
-    """A sentence for each card of which others hold memory."""
-    shared = (others_on_card([card], own_pids, at_work=at_work) for card in cards)
+def told_at_start(cards: Sequence[GpuState], own_pids: Collection[int]) -> list[str]:
+    """A sentence for each card of which others hold memory, before this training is on it."""
+    shared = (others_on_card([card], own_pids, at_work=False) for card in cards)
     return [
         f"{one}; {show_size(one.card.memory_free_bytes or 0)} are left, and the plan is made for those"
         for one in shared

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from distxcept.batching import BatchPlan, plan_batches
+from distxcept.batching import BatchPlan
 from distxcept.checkpoint.compatibility import training_identity
 from distxcept.checkpoint.names import weights_path
 from distxcept.cluster.sameness import data_disagreement
@@ -21,6 +21,7 @@ from distxcept.memory.candidates import Situation
 from distxcept.memory.estimate import EngineName
 from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.memory.nvml import read_cards
+from distxcept.memory.planning import build_plan
 from distxcept.model.layout import Layout
 from distxcept.model.network import GIVEN, MakeNetwork, Network
 from distxcept.model.weights import load_weights
@@ -154,21 +155,6 @@ def _model(
     if len(set(digests)) > 1:
         raise ConfigError("the ranks were given different models; start the same program everywhere")
     return given, given.values()
-
-
-def build_plan(config: Config, samples: int, replicas: int, *, cores: int = 1) -> BatchPlan:
-    virtual = config.batch.virtual
-    return plan_batches(
-        samples=samples,
-        global_batch=config.batch.global_,
-        virtual_batch=virtual,
-        micro_batch=virtual if config.batch.micro == "auto" else config.batch.micro,
-        replicas=replicas,
-        shares=config.engine.shares,
-        keep_remainder=config.data.remainder == "keep",
-        lanes=config.engine.lanes if config.engine.reduction == "ordered" else None,
-        cores=cores,
-    )
 
 
 def class_weights(config: Config, source: Source, classes: int) -> np.ndarray | None:

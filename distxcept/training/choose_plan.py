@@ -58,7 +58,7 @@ def choose_plan(
 
     `cards`: what the driver told of this rank's cards before the training had taken memory of them.
     """
-    _tell_of_all(engine, told_at_start(cards, pids_of_job(engine), at_work=False), notice)
+    _tell_of_all(engine, told_at_start(cards, pids_of_job(engine)), notice)
     if config.batch.micro != "auto" or plan.lanes is not None:
         chosen = MemoryPlan(plan.micro_batch, _remat_of_fixed(config, engine, plan, classes, cards))
     else:

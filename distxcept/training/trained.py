@@ -14,6 +14,7 @@ from distxcept.checkpoint.snapshot import Snapshot, SnapshotError
 from distxcept.config.load import load_config
 from distxcept.config.schema import Config
 from distxcept.errors import ConfigError
+from distxcept.memory.planning import own_micro
 from distxcept.model.layout import Layout
 from distxcept.model.network import GIVEN, MakeNetwork, Network
 
@@ -54,8 +55,7 @@ class Trained:
     @property
     def batch(self) -> int:
         """Images at once that the training took too."""
-        batch = self.config.batch
-        return batch.virtual if batch.micro == "auto" else batch.micro
+        return own_micro(self.config)
 
     def weights(self) -> dict[str, np.ndarray]:
         """By parameter name; the moving average where the run keeps one."""

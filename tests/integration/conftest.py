@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import slurm_cluster
+from launchers import skip_without_slurm
 
 # The workers take whole files, in this order: long ones first, so that none is left with one at the end.
 LONG = ("test_equivalence", "test_train", "test_launch", "test_out_of_memory", "test_ordered", "test_horovod_build",
@@ -19,9 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def _slurm_for_all_tests() -> Iterator[slurm_cluster.SlurmCluster]:
-    missing = slurm_cluster.missing_programs()
-    if missing:
-        pytest.skip(f"no SLURM here ({', '.join(missing)} missing): {slurm_cluster.INSTALL_COMMAND}")
+    skip_without_slurm()
     with slurm_cluster.SlurmCluster(nodes=2) as cluster:
         yield cluster
 

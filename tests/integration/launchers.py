@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import slurm_cluster
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
@@ -37,6 +38,11 @@ def skip_without(*needs: str) -> None:
         elif shutil.which(need) is None:
             package = {"mpirun": "openmpi-bin libopenmpi-dev", "mpirun.mpich": "mpich"}[need]
             pytest.skip(f"{need} is not installed: apt-get install {package}")
+
+
+def skip_without_slurm() -> None:
+    if missing := slurm_cluster.missing_programs():
+        pytest.skip(f"no SLURM here ({', '.join(missing)} missing): {slurm_cluster.INSTALL_COMMAND}")
 
 
 def run(command: list[str], timeout_seconds: float = 400) -> subprocess.CompletedProcess[str]:

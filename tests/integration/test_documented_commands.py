@@ -239,9 +239,10 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_profile_is_a_trace_of_the_training(prepared):
     """What the profiler's pages read: a host with threads on which the network's convolutions ran, forward and backward."""
-    protobuf = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
     (file,) = (prepared / "runs" / "quickstart").glob("tensorboard/plugins/profile/*/*.xplane.pb")
-    planes = {plane.name: plane for plane in protobuf.XSpace.FromString(file.read_bytes()).planes}
+    planes = {plane.name: plane for plane in xplane_pb2.XSpace.FromString(file.read_bytes()).planes}
     host = planes["/host:CPU"]
     ran = [host.event_metadata[event.metadata_id].name for line in host.lines for event in line.events]
     kinds = {name.rpartition(":")[2] for name in ran}

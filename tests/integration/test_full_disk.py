@@ -20,8 +20,9 @@ def disk(tmp_path):
     place = tmp_path / "disk"
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=64m", "distxcept-test", str(place)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small tmpfs needs root")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"a small tmpfs cannot be mounted here, which takes root: {done.stderr.strip()}")
     yield place
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 

@@ -14,8 +14,8 @@ from safetensors.numpy import load_file
 from distxcept.config.load import load_config
 from distxcept.config.size import parse_size
 from distxcept.memory.candidates import micro_batches
+from distxcept.memory.planning import build_plan
 from distxcept.memory.probe import run_child
-from distxcept.training.build import build_plan
 
 DISTXCEPT = str(Path(sys.executable).with_name("distxcept"))
 REAL = {"image_size": 128}

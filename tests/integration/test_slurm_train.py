@@ -13,9 +13,9 @@ import pytest
 import yaml
 from documented import commands
 from launched_training import CONFIG, PATIENCE_SECONDS, LaunchedTraining, difference
-from launchers import RANK_ENVIRON, skip_without
+from launchers import RANK_ENVIRON, skip_without, skip_without_slurm
 from safetensors.numpy import load_file
-from slurm_cluster import INSTALL_COMMAND, SlurmCluster, missing_programs
+from slurm_cluster import SlurmCluster
 from test_sbatch import preempt, requeue, warn
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi]
@@ -65,8 +65,7 @@ def test_two_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def slurm_with_cards() -> Iterator[SlurmCluster]:
     skip_without("horovod", "mpi4py", "mpirun")
-    if missing := missing_programs():
-        pytest.skip(f"no SLURM here ({', '.join(missing)} missing): {INSTALL_COMMAND}")
+    skip_without_slurm()
     with SlurmCluster(nodes=2, cpus_per_node=4, gpus_per_node=4) as cluster:
         yield cluster
 

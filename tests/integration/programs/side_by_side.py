@@ -6,6 +6,7 @@ For each number of cores: how many parts were at work at once, at most, and a di
 import hashlib
 import json
 import threading
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -66,11 +67,9 @@ def run(cores: int, device: str) -> dict:
         samples=PARTS * VIRTUAL, global_batch=PARTS * VIRTUAL, virtual_batch=VIRTUAL, micro_batch=cores * VIRTUAL,
         cores=cores,
     )  # fmt: skip
-    watch, compute = Watch(), Accumulator.compute
-    Accumulator.compute = watch.counted(compute)  # type: ignore[method-assign]
+    watch = Watch()
     with short_xception():
         model = Xception.of(config.model, CLASSES, dropout=0.5)
-    update = Update(config, SingleEngine(device), model, Objective(CLASSES))
     random = np.random.default_rng(0)
     batch = Batch(
         tf.constant(random.integers(0, 256, (PARTS, VIRTUAL, SIZE, SIZE, 3), np.uint8)),
@@ -79,9 +78,10 @@ def run(cores: int, device: str) -> dict:
         tf.constant(0, tf.int32),
         tf.zeros([0], tf.int32),
     )
-    for number in range(3):
-        update([batch], plan, key=number, rate=0.01)
-    Accumulator.compute = compute  # type: ignore[method-assign]
+    with mock.patch.object(Accumulator, "compute", watch.counted(Accumulator.compute)):
+        update = Update(config, SingleEngine(device), model, Objective(CLASSES))
+        for number in range(3):
+            update([batch], plan, key=number, rate=0.01)
     digest = hashlib.sha256()
     for name in sorted(update.state.weights):
         digest.update(update.state.weights[name].numpy().tobytes())

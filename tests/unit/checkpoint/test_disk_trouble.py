@@ -23,10 +23,11 @@ def small_disk(tmp_path):
     done = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=6m", "distxcept-test", str(place)],
         capture_output=True,
+        text=True,
         check=False,
     )
     if done.returncode:
-        pytest.skip("mounting a small tmpfs needs root")
+        pytest.skip(f"a small tmpfs cannot be mounted here, which takes root: {done.stderr.strip()}")
     yield place
     subprocess.run(["umount", str(place)], check=True)
 

@@ -41,10 +41,10 @@ def test_only_who_stays():
 
 def test_sentences_at_the_start():
     cards = [card(0, processes=(DESKTOP,)), card(1, processes=(NOTEBOOK, UNKNOWN))]
-    (sentence,) = told_at_start(cards, {OWN_PID}, at_work=False)
+    (sentence,) = told_at_start(cards, {OWN_PID})
     assert sentence == (
         "GPU 1 is shared with jupyter (pid 11, 3.0 GiB), a process (pid 12, 4.0 GiB); 14.0 GiB are left, and the plan is "
         "made for those"
     )
-    (unsure,) = told_at_start(cards, {OWN_PID}, at_work=True)
-    assert unsure.startswith("2 processes are on GPU 1, one of them this training: jupyter")
+    unsure = others_on_card([cards[1]], {OWN_PID}, at_work=True)
+    assert str(unsure).startswith("2 processes are on GPU 1, one of them this training: jupyter")

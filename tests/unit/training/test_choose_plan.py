@@ -6,9 +6,9 @@ import pytest
 
 from distxcept.config.schema import Config
 from distxcept.memory.budget import gpu_budget
+from distxcept.memory.planning import build_plan
 from distxcept.memory.probe import Measured, TrialFailed
 from distxcept.training import choose_plan
-from distxcept.training.build import build_plan
 from distxcept.training.choose_plan import fullest_of_kind, shares_by_speed
 from tests.unit.memory.samples import GIB, card
 

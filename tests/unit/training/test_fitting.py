@@ -8,7 +8,7 @@ import pytest
 from distxcept.config.schema import Config
 from distxcept.errors import DoesNotFitError
 from distxcept.memory.memory_plan import MemoryPlan, read_memory_plan
-from distxcept.training.build import build_plan
+from distxcept.memory.planning import build_plan
 from distxcept.training.fitting import Fitting
 from distxcept.training.out_of_memory import LostForMemoryError
 

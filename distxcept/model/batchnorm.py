@@ -50,33 +50,41 @@ class VirtualBatchNormalizer:
         return VirtualBatchNormalizer(self.mask, fused=self.fused, frozen=self.frozen)
 
     def __call__(
-        self, name: str, x: tf.Tensor, weights: Mapping[str, tf.Tensor], epsilon: float = EPSILON
+        self,
+        name: str,
+        x: tf.Tensor | list[tf.Tensor],
+        weights: Mapping[str, tf.Tensor],
+        epsilon: float = EPSILON,
     ) -> tf.Tensor:
+        """`x` is one tensor, or a list of the virtual batches'; the result is one tensor."""
         if name in self.frozen:
-            return normalize_by_moving(name, x, weights, epsilon)
+            return normalize_by_moving(name, joined(x), weights, epsilon)
         gamma, beta = weights[f"{name}/gamma"], weights[f"{name}/beta"]
         if self.fused and epsilon >= SMALLEST_FUSED_EPSILON:
-            y, self.sums[name] = self._fused(x, gamma, beta, epsilon)
+            y, self.sums[name] = self._fused(self._apart(x), gamma, beta, epsilon)
         else:
-            y, self.sums[name] = self._masked(x, gamma, beta, epsilon)
+            y, self.sums[name] = self._masked(joined(x), gamma, beta, epsilon)
         return y
 
+    def _apart(self, x: tf.Tensor | list[tf.Tensor]) -> list[tf.Tensor]:
+        return x if isinstance(x, list) else tf.split(x, self.groups) if self.groups > 1 else [x]
+
     def _fused(
-        self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
+        self, parts: list[tf.Tensor], gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
     ) -> tuple[tf.Tensor, tf.Tensor]:
         outputs, means, variances = [], [], []
-        for part in tf.split(x, self.groups) if self.groups > 1 else [x]:
+        for part in parts:
             y, mean, variance = tf.compat.v1.nn.fused_batch_norm(
                 part, gamma, beta, epsilon=epsilon, is_training=True
             )
             outputs.append(y)
             means.append(mean)
             variances.append(variance)
-        elements = self.group_size * x.shape[1] * x.shape[2]
+        elements = self.group_size * parts[0].shape[1] * parts[0].shape[2]
         # The kernel hands out the variance × N/(N−1); the definition wants the biased one.
         to_biased = (elements - 1) / elements if elements > 1 else 1.0
         sums = tf.stack([tf.add_n(means), tf.add_n(variances) * to_biased]) * float(self.group_size)
-        return tf.concat(outputs, axis=0) if self.groups > 1 else outputs[0], sums
+        return joined(outputs), sums
 
     def _masked(
         self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
@@ -94,3 +102,10 @@ class VirtualBatchNormalizer:
         y = centred * scale[:, None, None, None, :] + beta
         sums = tf.stack([tf.reduce_sum(count * mean, axis=0), tf.reduce_sum(count * variance, axis=0)])
         return tf.cast(tf.reshape(y, tf.shape(x)), x.dtype), sums
+
+
+def joined(x: tf.Tensor | list[tf.Tensor]) -> tf.Tensor:
+    """One tensor of the virtual batches, whether they stand apart or not."""
+    if not isinstance(x, list):
+        return x
+    return tf.concat(x, axis=0) if len(x) > 1 else x[0]

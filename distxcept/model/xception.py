@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from distxcept.model.batchnorm import Normalizer, VirtualBatchNormalizer
+from distxcept.model.convolution import convolve
 from distxcept.model.layout import HEAD, Block, Convolution, Layout
 from distxcept.model.remat import run_rematerialized
 
@@ -77,10 +78,12 @@ def run_convolution(
     if layer.separable:
         depthwise = tf.cast(weights[f"{layer.name}/depthwise_kernel"], x.dtype)
         x = tf.nn.depthwise_conv2d(x, depthwise, [1, 1, 1, 1], "SAME")
-        x = tf.nn.conv2d(x, tf.cast(weights[f"{layer.name}/pointwise_kernel"], x.dtype), 1, "VALID")
+    kernel = weights[f"{layer.name}/{'pointwise_kernel' if layer.separable else 'kernel'}"]
+    form = (tf.cast(kernel, x.dtype), layer.stride, layer.padding)
+    if isinstance(normalize, VirtualBatchNormalizer):
+        x = normalize(layer.norm, convolve(x, *form, normalize.groups), weights)
     else:
-        x = tf.nn.conv2d(x, tf.cast(weights[f"{layer.name}/kernel"], x.dtype), layer.stride, layer.padding)
-    x = normalize(layer.norm, x, weights)
+        x = normalize(layer.norm, tf.nn.conv2d(x, *form), weights)
     return tf.nn.relu(x) if layer.relu_after else x
 
 

@@ -4,8 +4,11 @@
     python benchmarks/accumulate.py --steps 1,8,32 --image-size 299 --batch 2
 
 For each k: ours (one update of k micro steps), `keras.Model.fit` with `gradient_accumulation_steps=k`, and the naive loop
-that changes the weights after every micro batch. Ratios are to ours with k = 1, in the same round. Memory is measured on
-its own, with glibc's thresholds fixed: by default they move while a program runs, and the same step peaks here or there.
+that changes the weights after every micro batch. Ratios are to ours with k = 1, in the same round.
+
+Memory is measured on its own, with glibc's thresholds fixed: by default they move while a program runs, and the same step
+peaks here or there. No two micro steps peak alike (operations run in whatever order they become ready), and the most
+of many is more than the most of a few; so each k is watched for the same number of micro steps.
 """
 
 import argparse
@@ -18,9 +21,11 @@ from distxcept.bench import contestants as ready_made
 from distxcept.bench import table
 from distxcept.bench.contestants import STEADY_MALLOC
 from distxcept.bench.setting import Setting
-from distxcept.bench.turns import Contestant, Result, say, take_turns
+from distxcept.bench.turns import Contestant, ContestantFailed, Racing, Result, say, take_turns
 
 SPEED_BAR, GROWTH_BAR = 0.98, 1.02
+WATCHED = 128
+"""Micro steps whose peak memory is measured."""
 
 
 def contestants(steps: list[int], keras: bool) -> dict[str, tuple[Contestant, int]]:
@@ -38,8 +43,18 @@ def contestants(steps: list[int], keras: bool) -> dict[str, tuple[Contestant, in
     return found
 
 
-def for_memory(contestant: Contestant) -> Contestant:
-    return replace(contestant, environ={**contestant.environ, **STEADY_MALLOC})
+def measure_memory(contestant: Contestant, setting: Setting, steps: int) -> Result:
+    """One turn of so many steps, with nobody else in memory."""
+    steady = replace(contestant, environ={**contestant.environ, **STEADY_MALLOC})
+    result, racing = Result(steady), Racing(steady, setting)
+    try:
+        result.start = racing.ready()
+        result.turns.append(racing.run(steps, result.start["images"]))
+    except ContestantFailed as failure:
+        result.failure = str(failure)
+    finally:
+        racing.stop()
+    return result
 
 
 def verdicts(results: dict[str, Result], memory: dict[str, Result], steps: list[int]) -> list[str]:
@@ -74,6 +89,9 @@ def main() -> int:
     parser.add_argument("--width", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=15.0, help="of a turn, about")
+    parser.add_argument(
+        "--watched", type=int, default=WATCHED, help="micro steps whose memory is measured, for each k"
+    )
     parser.add_argument("--no-keras", action="store_true", help="ours only")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
@@ -85,18 +103,20 @@ def main() -> int:
     base = Setting(args.image_size, args.batch, width=args.width)
     about = table.machine()
 
-    def raced(contestants: list[Contestant], rounds: int) -> list[Result]:
-        return take_turns(
-            contestants,
-            lambda contestant: replace(base, micro_steps=number_of[contestant.name]),
-            rounds=rounds,
-            turn_seconds=args.seconds,
-            notice=say,
-        )
+    def setting_of(contestant: Contestant) -> Setting:
+        return replace(base, micro_steps=number_of[contestant.name])
 
-    results = raced([contestant for contestant, _ in chosen.values()], args.rounds)
-    say("memory, with glibc's thresholds fixed")
-    memory = raced([for_memory(contestant) for contestant, _ in chosen.values()], 1)
+    results = take_turns(
+        [contestant for contestant, _ in chosen.values()],
+        setting_of,
+        rounds=args.rounds,
+        turn_seconds=args.seconds,
+        notice=say,
+    )
+    memory = []
+    for contestant, k in chosen.values():
+        say(f"memory, with glibc's thresholds fixed: {contestant.name}")
+        memory.append(measure_memory(contestant, setting_of(contestant), -(-args.watched // k)))
     said = verdicts(dict(zip(chosen, results, strict=True)), dict(zip(chosen, memory, strict=True)), steps)
     print(table.markdown(results, f"Gradient accumulation, {base}, k micro steps"))
     print(table.markdown(memory, "The same with glibc's thresholds fixed: for its memory, not its speed"))

@@ -4,9 +4,12 @@
     python benchmarks/scale.py --image-size 128 --batches 4,8,16 --ranks 1,2
 
 Every rank has the whole batch, and the ranks divide the same cores, so an efficiency of 1 is the speed of one process with
-all cores. Time in reduction and overlap are read from Horovod's timeline, in a run of its own. The model gets the time of a
-micro batch (a line through those measured at the other batch sizes), the reductions that were timed at the start, and the
-jitter; it has to predict the time of an update within 15 %.
+all cores. All take turns with the same reference, one rank with the middle batch. A machine's speed changes within a run, so
+seconds are counted in those of the reference: a round in which it was slow counts that much less. Time in reduction and
+overlap are read from Horovod's timeline, in a run of its own.
+
+The model gets the time of a micro batch (a line through those measured at the other batch sizes), the reductions that
+were timed at the start, and the jitter; it has to predict the time of an update within 15 %.
 """
 
 import argparse
@@ -29,13 +32,30 @@ from distxcept.memory.scaling import Work, predict, ready_parts
 from distxcept.model.layout import Layout
 
 TOLERANCE = 0.15
-FOUR_OF_TWO = 0.90
+TWO_OF_ONE, FOUR_OF_TWO = 1.1, 0.90
+MIRRORED = "mirrored 2"
+Arrangement = tuple[int | str, int]
+"""Ranks or MIRRORED, and the batch of each."""
 
 
-def contestant_of(ranks: int) -> Contestant:
+def contestant_of(ranks: int | str, batch: int) -> Contestant:
     if ranks == 1:
-        return replace(ready_made.ours(), name="distxcept, 1 rank", about="one process, all cores")
-    return ready_made.ours_in_ranks(ranks, "each")
+        contestant = replace(ready_made.ours(), name="distxcept, 1 rank", about="one process, all cores")
+    elif isinstance(ranks, int):
+        contestant = ready_made.ours_in_ranks(ranks, "each")
+    else:
+        contestant = ready_made.ours_mirrored(2, "each", threads=1)
+    return replace(contestant, name=f"{contestant.name}, batch {batch}")
+
+
+def steadied(result: Result, reference: Result) -> Result:
+    """With the seconds that it would have taken had the reference been as fast as usual in each of its rounds."""
+    usual, turns = reference.speed.median, []
+    for turn, ratio in zip(result.turns, result.ratios, strict=True):
+        factor = turn.images_per_second / ratio / usual
+        work = [seconds * factor for seconds in turn.facts["work_seconds"]]
+        turns.append(replace(turn, seconds=turn.seconds * factor, facts={**turn.facts, "work_seconds": work}))
+    return replace(result, turns=turns)
 
 
 def update_seconds(result: Result) -> float:
@@ -112,7 +132,7 @@ def _network(result: Result, ranks: int) -> Network:
 def timeline_of(ranks: int, setting: Setting, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "timeline.json"
-        traced = contestant_of(ranks)
+        traced = contestant_of(ranks, setting.batch)
         traced = replace(traced, environ={**traced.environ, "HOROVOD_TIMELINE": str(path)})
         (result,) = take_turns([traced], setting.of_everybody, rounds=1, turn_seconds=seconds, notice=say)
         if result.failure or not path.exists():
@@ -150,18 +170,24 @@ def show(checks: list[dict], timelines: list[dict]) -> None:
             f"{one['predicted_seconds'] * 1e3:.0f} | {one['error']:+.1%} |"
         )
     speeds = {(one["ranks"], one["batch"]): one["ranks"] / one["measured_seconds"] for one in checks}
-    ratios = [
-        speeds[4, batch] / speeds[2, batch] for ranks, batch in speeds if ranks == 2 and (4, batch) in speeds
-    ]
-    if ratios:
-        reached = "reached" if statistics.median(ratios) >= FOUR_OF_TWO else "MISSED"
-        told = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-        print(f"\n- 4 ranks: {told} × the speed of 2 (bar {FOUR_OF_TWO}: {reached})")
+    print()
+    for more, fewer, bar in ((2, 1, TWO_OF_ONE), (4, 2, FOUR_OF_TWO)):
+        ratios = [
+            speed / speeds[fewer, batch]
+            for (ranks, batch), speed in speeds.items()
+            if ranks == more and (fewer, batch) in speeds
+        ]
+        if ratios:
+            told = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+            reached = _word(statistics.median(ratios) >= bar)
+            print(f"- {more} ranks: {told} × the speed of {fewer} (bar {bar}: {reached})")
     if checks:
         worst = max(abs(one["error"]) for one in checks)
-        print(
-            f"\n- largest error {worst:.1%} (bar {TOLERANCE:.0%}: {'reached' if worst <= TOLERANCE else 'MISSED'})"
-        )
+        print(f"- largest error {worst:.1%} (bar {TOLERANCE:.0%}: {_word(worst <= TOLERANCE)})")
+
+
+def _word(reached: bool) -> str:
+    return "reached" if reached else "MISSED"
 
 
 def main() -> int:
@@ -183,31 +209,36 @@ def main() -> int:
         say(f"left out: more than one rank: {problem}")
         ranks = [1]
     base, about = Setting(args.image_size, width=args.width), table.machine()
-    found: dict[int, list[Result]] = {}
-    for batch in batches:
-        setting = replace(base, batch=batch)
-        contestants = [*map(contestant_of, ranks), ready_made.ours_mirrored(2, "each", threads=1)]
-        found[batch] = take_turns(
-            contestants,
-            setting.of_everybody,
-            rounds=args.rounds,
-            turn_seconds=args.seconds,
-            notice=say,
-        )
-        print(table.markdown(found[batch], f"Ranks, {setting} each") + "\n", flush=True)
-    alone = {batch: results[0] for batch, results in found.items() if results[0].turns}
+    # The reference first; then the small ones, of which many fit into memory at once.
+    arrangements: list[Arrangement] = [(1, batches[len(batches) // 2])]
+    columns: list[int | str] = [*ranks, MIRRORED]
+    every = [(column, batch) for batch in batches for column in columns]
+    arrangements += [one for one in every if one not in arrangements]
+    contestants = [contestant_of(*arrangement) for arrangement in arrangements]
+    batch_of = {one.name: batch for one, (_, batch) in zip(contestants, arrangements, strict=True)}
+    raced = take_turns(
+        contestants,
+        lambda contestant: replace(base, batch=batch_of[contestant.name]),
+        rounds=args.rounds,
+        turn_seconds=args.seconds,
+        notice=say,
+    )
+    print(table.markdown(raced, f"Ranks, {args.image_size} px, the batch for each") + "\n", flush=True)
+    if raced[0].failure:
+        return 1
+    found = dict(zip(arrangements, (steadied(result, raced[0]) for result in raced), strict=True))
+    alone = {batch: found[1, batch] for batch in batches if found[1, batch].turns}
     checks = [
         check
-        for number, count in enumerate(ranks)
-        for check in model_check({batch: found[batch][number] for batch in batches}, alone, count, base)
+        for count in ranks
+        for check in model_check({batch: found[count, batch] for batch in batches}, alone, count, base)
     ]
     largest = replace(base, batch=batches[-1])
     timelines = [timeline_of(count, largest, args.seconds) for count in ranks if count > 1]
     show(checks, timelines)
     print(f"\n{table.describe(about)}")
     if args.json:
-        settings = [table.as_json(results, replace(base, batch=batch)) for batch, results in found.items()]
-        result = {"settings": settings, "model": checks, "timeline": timelines}
+        result = {**table.as_json(raced, base), "model": checks, "timeline": timelines}
         Path(args.json).write_text(json.dumps({"machine": about, "scale": result}, indent=1) + "\n")
     return 0
 

@@ -81,9 +81,10 @@ def test_who_accumulates_and_who_scales():
     assert [one.name for one, _ in found.values()] == [
         "distxcept, k = 1", "distxcept, k = 2", "keras fit, k = 1", "keras fit, k = 2", "naive loop"
     ]  # fmt: skip
-    assert [scale.contestant_of(ranks).name for ranks in (1, 2)] == [
-        "distxcept, 1 rank",
-        "distxcept, 2 ranks",
+    assert [scale.contestant_of(ranks, 4).name for ranks in (1, 2, scale.MIRRORED)] == [
+        "distxcept, 1 rank, batch 4",
+        "distxcept, 2 ranks, batch 4",
+        "distxcept, mirrored 2, batch 4",
     ]
 
 
@@ -152,6 +153,18 @@ def test_the_model_is_held_against_the_measured_updates():
         {b: measured(b, 0.5 * b) for b in (2, 4, 8)}, alone, 2, Setting(299, width=0.125)
     )
     assert max(abs(row["error"]) for row in slower) > 0.2, "it can be wrong"
+
+
+def test_a_slow_minute_of_the_machine_is_taken_out():
+    """The machine ran at half its speed in the last round; so did the reference."""
+    reference = result(1.0, images=8, seconds=1.0, work_seconds=[0.9])
+    reference.turns[2] = Turn(1, 8, 2.0, 100, {"work_seconds": [1.8]})
+    other = result(0.5, images=8, seconds=2.0, work_seconds=[1.5])
+    other.turns[2] = Turn(1, 8, 4.0, 100, {"work_seconds": [3.0]})
+    found = scale.steadied(other, reference)
+    assert [turn.seconds for turn in found.turns] == [2.0, 2.0, 2.0]
+    assert scale.work_seconds(found) == [1.5, 1.5, 1.5]
+    assert other.turns[2].seconds == 4.0
 
 
 def test_the_command(monkeypatch, capsys):

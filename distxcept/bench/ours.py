@@ -45,6 +45,8 @@ def config_of(setting: Setting, replicas: int, share: str, side_by_side: int, ov
             "augment": None,
         },
         "batch": {"global": whole, "virtual": virtual, "micro": micro},
+        # Who waits for his turn holds his memory: what is left of it would decide who computes everything twice.
+        "memory": {"remat": "off"},
         "optimizer": {"name": "sgd", "momentum": 0.9, "learning_rate": 0.001},
         "checkpoint": {"every_minutes": None, "best_metric": None},
     }

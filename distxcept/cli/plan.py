@@ -2,24 +2,18 @@
 
 import argparse
 import json
-import os
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distxcept.cli.arguments import add_config_arguments, number_between, replicas_number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from distxcept.config.schema import Config
-    from distxcept.memory.budget import Budget
     from distxcept.memory.candidates import Candidate
-    from distxcept.memory.estimate import EngineName
     from distxcept.memory.links import Algorithm, Network
-    from distxcept.memory.nvml import GpuState
     from distxcept.memory.planning import Proposal
     from distxcept.memory.probe import Measured
+    from distxcept.memory.target import Target
     from distxcept.memory.worlds import Reduction, Scaling
 
 PER_NODE = 8
@@ -73,21 +67,8 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-@dataclass(frozen=True)
-class Target:
-    """The device to plan for, the number of replicas, and the engine that joins them."""
-
-    budget: "Budget"
-    replicas: int
-    engine: "EngineName"
-    cards: "Sequence[GpuState]"
-    """Of this machine, as far as the run will use them."""
-    device: str = "GPU:0"
-    """The first of them, as CUDA counts."""
-
-
 def _probe(
-    plan: "Proposal", target: Target, args: argparse.Namespace
+    plan: "Proposal", target: "Target", args: argparse.Namespace
 ) -> "tuple[Candidate | None, list[Measured]]":
     """What fits in truth. On stderr how it goes."""
     from distxcept.errors import ConfigError
@@ -194,77 +175,20 @@ def _network(plan: "Proposal", args: argparse.Namespace) -> "Network":
     return parse_network(args.network, per_node=args.per_node or PER_NODE, algorithm=algorithm)
 
 
-def _target(config: "Config", args: argparse.Namespace) -> Target:
+def _target(config: "Config", args: argparse.Namespace) -> "Target":
     from distxcept.config.size import parse_size, show_size
     from distxcept.errors import ConfigError
-    from distxcept.memory.budget import gpu_budget
     from distxcept.memory.devices import find_card
+    from distxcept.memory.target import card_elsewhere, this_machine
 
     if args.memory is not None:
         try:
             memory_bytes = parse_size(args.memory)
         except ValueError as error:
             raise ConfigError(f"--memory: {error}") from None
-        text = f"a GPU of {show_size(memory_bytes)}"
-    elif args.device is not None:
+        return card_elsewhere(config, f"a GPU of {show_size(memory_bytes)}", memory_bytes, args.world)
+    if args.device is not None:
         card = find_card(args.device)
-        memory_bytes = card.memory_bytes
-        text = f"{card.name} ({show_size(memory_bytes)}, from the table of cards)"
-    else:
-        return _this_machine(config, args.world, args.per_node)
-    engine, replicas = _engine(config, args.world, cards=1)
-    return Target(gpu_budget(text, memory_bytes, config.memory), replicas, engine, [])
-
-
-def _this_machine(config: "Config", world: int | None, per_node: int | None) -> Target:
-    from distxcept.cluster.compute import runs_on_gpu
-    from distxcept.data.host import free_memory, usable_cores
-    from distxcept.memory.budget import fullest_card_budget, host_budget
-    from distxcept.memory.cuda_cards import shown_cards
-
-    shown = shown_cards()
-    if not runs_on_gpu(config, os.environ, len(shown)):
-        shown = {}
-    engine, replicas = _engine(config, world, cards=len(shown))
-    used = _used_cards(config, engine, replicas, sorted(shown))
-    cards = [shown[ordinal] for ordinal in used]
-    budget = fullest_card_budget(cards, config.memory)
-    if budget is None:
-        # Ranks of a host without a GPU have a core each at least; the others are elsewhere.
-        here = min(replicas, per_node or usable_cores()) if engine == "horovod" else replicas
-        budget = host_budget(free_memory(), here, 1 if engine == "mirrored" else here, config.memory)
-    return Target(budget, replicas, engine, cards, f"GPU:{used[0]}" if cards else "CPU:0")
-
-
-def _used_cards(
-    config: "Config", engine: "EngineName", replicas: int, shown: "Sequence[int]"
-) -> "Sequence[int]":
-    """CUDA's numbers of those that the run will use: the ones that are named, or the first, one for each replica here."""
-    from distxcept.errors import ConfigError
-
-    names = config.engine.devices
-    if not shown or isinstance(names, (str, int)) or engine == "horovod":
-        return shown[:replicas]
-    by_name = {f"GPU:{ordinal}": ordinal for ordinal in shown}
-    for name in names:
-        if name.upper().startswith("GPU") and name.upper() not in by_name:
-            raise ConfigError(
-                f"engine.devices names {name}, but CUDA shows {', '.join(by_name)}; see distxcept doctor"
-            )
-    return [by_name[name.upper()] for name in names if name.upper() in by_name]
-
-
-def _engine(config: "Config", world: int | None, cards: int) -> "tuple[EngineName, int]":
-    from distxcept.errors import ConfigError
-
-    devices = config.engine.devices
-    local = max(1, cards) if devices == "auto" else devices if isinstance(devices, int) else len(devices)
-    name = config.engine.name
-    if name == "auto":
-        name = "horovod" if world is not None and world > 1 else "mirrored" if local > 1 else "single"
-    if name == "single" and (world or 1) > 1:
-        raise ConfigError(
-            f"--world is {world}, but engine.name is single, which has one replica; use engine.name=auto"
-        )
-    replicas = world or (1 if name == "single" else local)
-    return name, replicas
+        text = f"{card.name} ({show_size(card.memory_bytes)}, from the table of cards)"
+        return card_elsewhere(config, text, card.memory_bytes, args.world)
+    return this_machine(config, args.world, args.per_node)

@@ -10,7 +10,7 @@ import pytest
 from distxcept.cli.main import main
 from distxcept.config.schema import MemorySection
 from distxcept.data import host
-from distxcept.memory import cuda_cards, measuring
+from distxcept.memory import cuda_cards, measuring, target
 from distxcept.memory.budget import host_budget
 from distxcept.memory.nvml import GpuState, NvmlUnavailable
 from distxcept.memory.probe import Measured
@@ -156,7 +156,7 @@ def two_cards(monkeypatch):
         )
         for ordinal, free in enumerate((23, 9))
     }
-    monkeypatch.setattr(cuda_cards, "shown_cards", lambda: cards)
+    monkeypatch.setattr(target, "shown_cards", lambda: cards)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
@@ -180,7 +180,14 @@ def test_the_cards_that_the_run_will_use(config, capsys, two_cards, arguments, n
 
 def test_a_card_that_is_not_there(config, capsys, two_cards):
     assert main(["plan", config, "engine.devices=[GPU:2]"]) == 2
-    assert "engine.devices names GPU:2, but CUDA shows GPU:0, GPU:1" in capsys.readouterr().err
+    assert "engine.devices names GPU:2, but CUDA shows GPU:0, GPU:1;" in capsys.readouterr().err
+
+
+def test_a_card_on_a_machine_without_any(config, capsys):
+    assert main(["plan", config, "engine.devices=[GPU:3]"]) == 2
+    error = capsys.readouterr().err
+    assert "engine.devices names GPU:3, but CUDA shows no GPU here;" in error and "--device" in error
+    assert plan(capsys, config, "engine.devices=[GPU:3]", "--device", "A100")["device"]["kind"] == "gpu"
 
 
 def test_the_first_card_that_the_run_will_use_is_tried(config, capsys, two_cards, trials, monkeypatch):

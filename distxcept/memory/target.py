@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from distxcept.cluster.compute import runs_on_gpu
 from distxcept.config.schema import Config
-from distxcept.data.host import free_memory, usable_cores
+from distxcept.data import host
 from distxcept.errors import ConfigError
 from distxcept.memory.budget import Budget, fullest_card_budget, gpu_budget, host_budget
 from distxcept.memory.cuda_cards import shown_cards
@@ -44,8 +44,9 @@ def this_machine(
     budget = fullest_card_budget(cards, config.memory)
     if budget is None:
         # Ranks of a host without a GPU have a core each at least; the others are elsewhere.
-        here = min(replicas, per_node or usable_cores()) if engine == "horovod" else replicas
-        budget = host_budget(free_memory(), here, 1 if engine == "mirrored" else here, config.memory)
+        here = min(replicas, per_node or host.usable_cores()) if engine == "horovod" else replicas
+        processes = 1 if engine == "mirrored" else here
+        budget = host_budget(host.free_memory(), here, processes, config.memory)
     return Target(budget, replicas, engine, cards, f"GPU:{used[0]}" if cards else "CPU:0")
 
 

@@ -95,6 +95,7 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
     with onlookers, Attendance(engine, folder, config, signals) as attendance:
         training = _build(args, config, engine, folder, onlookers, limit)
         onlookers.state = training.update.state
+        phases = _measure_phases(training, onlookers) if args.memory_phases else None
         loop = Loop(
             training,
             folder,
@@ -102,10 +103,8 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
             allow_config_change=args.allow_config_change,
             signals=signals,
             health=attendance.health,
-            telemetry=telemetry_of(training, folder),
+            telemetry=telemetry_of(training, folder, phases),
         )
-        if args.memory_phases:
-            _measure_phases(training, onlookers)
         attendance.health.before_exit = loop.saver.finish_soon
         loop.run()
     return attendance.exit_code
@@ -158,7 +157,8 @@ def _build(
     return training
 
 
-def _measure_phases(training: "Training", onlookers: "Onlookers") -> None:
+def _measure_phases(training: "Training", onlookers: "Onlookers") -> dict[str, int]:
+    """Peak bytes of this rank; those of all go into the events."""
     import json
 
     from distxcept.training.memory_phases import describe_phases, measure_phases
@@ -169,3 +169,4 @@ def _measure_phases(training: "Training", onlookers: "Onlookers") -> None:
         most = max(ranks, key=lambda phases: phases["update"])
         where = f"rank {ranks.index(most)}, which needs most: " * (len(ranks) > 1)
         onlookers.observer.happened("memory_phases", where + describe_phases(most), **most, ranks=ranks)
+    return ranks[engine.rank]

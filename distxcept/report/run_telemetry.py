@@ -1,5 +1,6 @@
 """The telemetry of a run: which cards to look at, what to compare them with, where to write."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import tensorflow as tf
@@ -15,8 +16,8 @@ from distxcept.training.build import Training
 from distxcept.training.own_cards import numbers_of_cards, pids_of_job
 
 
-def telemetry_of(training: Training, run_folder: Path) -> Telemetry:
-    """Eager, when the devices are in use. Starts nothing yet."""
+def telemetry_of(training: Training, run_folder: Path, phases: Mapping[str, int] | None = None) -> Telemetry:
+    """Eager, when the devices are in use. Starts nothing yet. `phases`: this rank's, where they were measured."""
     config, engine, plan = training.config, training.engine, training.plan
     if config.run.telemetry_every is None:
         return Telemetry(every_seconds=None)
@@ -36,6 +37,7 @@ def telemetry_of(training: Training, run_folder: Path) -> Telemetry:
             rank=engine.rank,
             ranks=engine.ranks,
             tensorboard="tensorboard" in config.run.writers,
+            phases=phases,
         ),
         read_cards=lambda: read_cards(cards),
         device_bytes=lambda: tuple(tf.config.experimental.get_memory_info(gpu)["current"] for gpu in gpus),

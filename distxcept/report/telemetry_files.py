@@ -7,7 +7,8 @@ locks (NFS would otherwise tear lines of different hosts). What another rank not
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,18 @@ CARD_SCALARS = {
 class TelemetryFiles:
     """An output of the telemetry. Opens its files on the thread that writes them."""
 
-    def __init__(self, run_folder: Path, *, rank: int, ranks: int, tensorboard: bool):
-        """`tensorboard`: as scalars, too."""
+    def __init__(
+        self,
+        run_folder: Path,
+        *,
+        rank: int,
+        ranks: int,
+        tensorboard: bool,
+        phases: Mapping[str, int] | None = None,
+    ):
+        """`tensorboard`: as scalars, too. `phases`: peak bytes of each phase of an update, where they were asked for."""
         self._folder, self._rank, self._ranks, self._tensorboard = run_folder, rank, ranks, tensorboard
+        self._phases = phases
         self._file: LineFile | None = None
         self._board: EventFile | None = None
 
@@ -45,6 +55,17 @@ class TelemetryFiles:
         if self._tensorboard:
             folder = self._folder / "tensorboard" / f"telemetry-rank-{self._rank}"
             self._board = EventFile(folder, updates_done)
+        if self._phases:
+            self._write_phases(self._phases, updates_done)
+
+    def _write_phases(self, phases: Mapping[str, int], updates_done: int) -> None:
+        assert self._file
+        now = time.time()
+        entry = {"kind": "memory_phases", "rank": self._rank, "time": round(now, 3), "update": updates_done}
+        self._file.append({**entry, **{f"{phase}_bytes": peak for phase, peak in phases.items()}})
+        if self._board:
+            named = {f"memory_phases/{phase}_gib": peak / 2**30 for phase, peak in phases.items()}
+            self._board.add(updates_done, [self._board.scalar(*one) for one in named.items()], now)
 
     def write(self, sample: Sample, notices: Sequence[Notice]) -> None:
         assert self._file

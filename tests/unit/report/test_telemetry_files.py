@@ -78,6 +78,23 @@ def test_tensorboard_gets_them_where_it_is_wanted(tmp_path, wanted):
     assert [path.name for path in tmp_path.glob("tensorboard/*")] == ["telemetry-rank-1"] * wanted
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_peaks_by_phase_stand_first_where_they_were_measured(tmp_path, wanted):
+    phases = {"forward": 3 * 2**30, "update": 5 * 2**30}
+    files = TelemetryFiles(tmp_path, rank=1, ranks=2, tensorboard=wanted, phases=phases)
+    files.open(7)
+    files.write(sample(12, card()), [])
+    files.close()
+    first, second = lines(tmp_path / FILE)
+    assert second["kind"] == "sample"
+    assert first.pop("time") > 0
+    assert first == {
+        "kind": "memory_phases", "rank": 1, "update": 7, "forward_bytes": 3 * 2**30, "update_bytes": 5 * 2**30
+    }  # fmt: skip
+    boards = b"".join(path.read_bytes() for path in tmp_path.glob("tensorboard/telemetry-rank-1/*"))
+    assert (b"memory_phases/forward_gib" in boards) is wanted
+
+
 def test_a_line_torn_by_a_kill_spoils_no_other(tmp_path):
     path = tmp_path / FILE
     path.write_bytes(b'{"kind":"sample"}\n{"kind":"sam')

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from launchers import python, run
+from launchers import MPIRUN, python, run, skip_without
 
 ENVIRON = ["env", "MALLOC_MMAP_THRESHOLD_=65536", "TF_ENABLE_ONEDNN_OPTS=0"]
 
@@ -27,6 +27,7 @@ def test_phases() -> None:
 
 
 def test_every_rank_tells_its_own(tmp_path: Path) -> None:
+    skip_without("mpirun", "horovod")
     distxcept = str(Path(sys.executable).with_name("distxcept"))
     config = tmp_path / "phases.yaml"
     config.write_text(
@@ -35,7 +36,7 @@ def test_every_rank_tells_its_own(tmp_path: Path) -> None:
         "batch: {global: 8, virtual: 4, micro: 4}\n"
         f"run: {{updates: 1, dir: {tmp_path}}}\n"
     )
-    done = run([distxcept, "launch", "--np", "2", str(config), "--memory-phases"])
+    done = run([*MPIRUN, "-np", "2", distxcept, "train", str(config), "--memory-phases"])
     assert done.returncode == 0, done.stderr[-4000:]
     lines = [json.loads(line) for line in (tmp_path / "phases" / "telemetry.jsonl").read_text().splitlines()]
     found = {line["rank"]: line["forward_bytes"] for line in lines if line["kind"] == "memory_phases"}

@@ -8,8 +8,9 @@ all cores. All take turns with the same reference, one rank with the middle batc
 seconds are counted in those of the reference: a round in which it was slow counts that much less. Time in reduction and
 overlap are read from Horovod's timeline, in a run of its own.
 
-The model gets the time of a micro batch (a line through those measured at the other batch sizes), the reductions that
-were timed at the start, and the jitter; it has to predict the time of an update within 15 %.
+The model gets the time of a micro batch, the reductions that were timed at the start, and the jitter; it has to predict
+the time of an update within 15 %. Then the harder question: the time of a batch size that it has not seen, by a line
+through those of the others.
 """
 
 import argparse
@@ -77,9 +78,9 @@ def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def model_check(
-    by_batch: dict[int, Result], alone: dict[int, Result], ranks: int, setting: Setting
+    by_batch: dict[int, Result], alone: dict[int, Result], ranks: int, setting: Setting, *, seen: bool
 ) -> list[dict]:
-    """Predicted against measured, for each batch size."""
+    """Predicted against measured, for each batch size; `seen`: from its own micro batches, else from those of the others."""
     works = {batch: work_seconds(result) for batch, result in by_batch.items() if result.turns}
     if not works:
         return []
@@ -101,8 +102,8 @@ def model_check(
     rows = []
     for batch, result in by_batch.items():
         if result.turns:
-            others = [point for point in middles.items() if point[0] != batch] or [*middles.items()]
-            slope, start = fit_line(others)
+            used = [(size, seconds) for size, seconds in middles.items() if (size == batch) is seen]
+            slope, start = fit_line(used or [*middles.items()])
             work = replace(unknown, sample_seconds=slope, step_seconds=start)
             found = predict(work, samples=batch, micro_steps=1, world=ranks, network=network)
             measured = update_seconds(result)
@@ -149,7 +150,20 @@ def timeline_of(ranks: int, setting: Setting, seconds: float) -> dict[str, Any]:
     }
 
 
-def show(checks: list[dict], timelines: list[dict]) -> None:
+def show_model(checks: list[dict], caption: str) -> None:
+    print(f"\n### {caption}\n")
+    print("| ranks | batch | measured, ms | predicted, ms | error |\n|---|---|---|---|---|")
+    for one in checks:
+        print(
+            f"| {one['ranks']} | {one['batch']} | {one['measured_seconds'] * 1e3:.0f} | "
+            f"{one['predicted_seconds'] * 1e3:.0f} | {one['error']:+.1%} |"
+        )
+    if checks:
+        worst = max(abs(one["error"]) for one in checks)
+        print(f"\n- largest error {worst:.1%} (bar {TOLERANCE:.0%}: {_word(worst <= TOLERANCE)})")
+
+
+def show(checks: list[dict], unseen: list[dict], timelines: list[dict]) -> None:
     print("\n### Time in reduction, from Horovod's timeline\n")
     print(
         "| ranks | reduction, ms | after the backward pass, ms | hidden | update, ms |\n|---|---|---|---|---|"
@@ -162,14 +176,9 @@ def show(checks: list[dict], timelines: list[dict]) -> None:
             f"| {one['ranks']} | {one['reduction_seconds'] * 1e3:.0f} | {one['exposed_seconds'] * 1e3:.0f} | "
             f"{one['hidden_part']:.0%} | {one['update_seconds'] * 1e3:.0f} |"
         )
-    print("\n### The scaling model\n")
-    print("| ranks | batch | measured, ms | predicted, ms | error |\n|---|---|---|---|---|")
-    for one in checks:
-        print(
-            f"| {one['ranks']} | {one['batch']} | {one['measured_seconds'] * 1e3:.0f} | "
-            f"{one['predicted_seconds'] * 1e3:.0f} | {one['error']:+.1%} |"
-        )
-    speeds = {(one["ranks"], one["batch"]): one["ranks"] / one["measured_seconds"] for one in checks}
+    show_model(checks, "The scaling model")
+    show_model(unseen, "Batch sizes that it has not seen, in seconds of the reference")
+    speeds = {(one["ranks"], one["batch"]): one["ranks"] / one["measured_seconds"] for one in unseen}
     print()
     for more, fewer, bar in ((2, 1, TWO_OF_ONE), (4, 2, FOUR_OF_TWO)):
         ratios = [
@@ -181,9 +190,6 @@ def show(checks: list[dict], timelines: list[dict]) -> None:
             told = ", ".join(f"{ratio:.2f}" for ratio in ratios)
             reached = _word(statistics.median(ratios) >= bar)
             print(f"- {more} ranks: {told} × the speed of {fewer} (bar {bar}: {reached})")
-    if checks:
-        worst = max(abs(one["error"]) for one in checks)
-        print(f"- largest error {worst:.1%} (bar {TOLERANCE:.0%}: {_word(worst <= TOLERANCE)})")
 
 
 def _word(reached: bool) -> str:
@@ -226,19 +232,26 @@ def main() -> int:
     print(table.markdown(raced, f"Ranks, {args.image_size} px, the batch for each") + "\n", flush=True)
     if raced[0].failure:
         return 1
-    found = dict(zip(arrangements, (steadied(result, raced[0]) for result in raced), strict=True))
-    alone = {batch: found[1, batch] for batch in batches if found[1, batch].turns}
-    checks = [
-        check
-        for count in ranks
-        for check in model_check({batch: found[count, batch] for batch in batches}, alone, count, base)
-    ]
+    as_measured = dict(zip(arrangements, raced, strict=True))
+    steady = dict(zip(arrangements, (steadied(result, raced[0]) for result in raced), strict=True))
+
+    def checked(found: dict[Arrangement, Result], *, seen: bool) -> list[dict]:
+        alone = {batch: found[1, batch] for batch in batches if found[1, batch].turns}
+        return [
+            check
+            for count in ranks
+            for check in model_check(
+                {batch: found[count, batch] for batch in batches}, alone, count, base, seen=seen
+            )
+        ]
+
+    checks, unseen = checked(as_measured, seen=True), checked(steady, seen=False)
     largest = replace(base, batch=batches[-1])
     timelines = [timeline_of(count, largest, args.seconds) for count in ranks if count > 1]
-    show(checks, timelines)
+    show(checks, unseen, timelines)
     print(f"\n{table.describe(about)}")
     if args.json:
-        result = {**table.as_json(raced, base), "model": checks, "timeline": timelines}
+        result = {**table.as_json(raced, base), "model": checks, "unseen": unseen, "timeline": timelines}
         Path(args.json).write_text(json.dumps({"machine": about, "scale": result}, indent=1) + "\n")
     return 0
 

@@ -146,13 +146,13 @@ def test_the_model_is_held_against_the_measured_updates():
         return one
 
     alone = {batch: measured(batch, 0.0) for batch in (2, 4, 8)}
-    rows = scale.model_check({b: measured(b, 0.0) for b in (2, 4, 8)}, alone, 2, Setting(299, width=0.125))
-    assert [row["batch"] for row in rows] == [2, 4, 8]
-    assert max(abs(row["error"]) for row in rows) < 1e-3
-    slower = scale.model_check(
-        {b: measured(b, 0.5 * b) for b in (2, 4, 8)}, alone, 2, Setting(299, width=0.125)
-    )
-    assert max(abs(row["error"]) for row in slower) > 0.2, "it can be wrong"
+    setting = Setting(299, width=0.125)
+    for seen in (True, False):
+        rows = scale.model_check({b: measured(b, 0.0) for b in (2, 4, 8)}, alone, 2, setting, seen=seen)
+        assert [row["batch"] for row in rows] == [2, 4, 8]
+        assert max(abs(row["error"]) for row in rows) < 1e-3
+        slower = scale.model_check({b: measured(b, 0.5 * b) for b in (2, 4, 8)}, alone, 2, setting, seen=seen)
+        assert max(abs(row["error"]) for row in slower) > 0.2, "it can be wrong"
 
 
 def test_a_slow_minute_of_the_machine_is_taken_out():

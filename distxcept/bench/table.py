@@ -30,8 +30,9 @@ def markdown(results: Sequence[Result], caption: str) -> str:
         if result.failure or not result.turns:
             lines.append(f"| {result.contestant.name} | – | – | – | {result.failure or 'not run'} |")
             continue
+        ratio = _spread(result.ratio) if result.ratios else "–"  # who ran alone has none
         lines.append(
-            f"| {result.contestant.name} | {_spread(result.speed)} | {_spread(result.ratio)} | "
+            f"| {result.contestant.name} | {_spread(result.speed)} | {ratio} | "
             f"{result.peak_bytes / 2**20:,.0f} MiB | {about} |"
         )
     return "\n".join(lines)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import accumulate, scale, step
-from distxcept.bench import contestants
+from distxcept.bench import contestants, table
 from distxcept.bench.setting import Setting
 from distxcept.bench.turns import Contestant, Result, Turn
 from distxcept.cli import bench
@@ -133,6 +133,11 @@ def test_bars_of_accumulation():
         "k = 8: 0.970 × the speed of k = 1 (bar 0.98: MISSED)",
         "memory from k = 2 to 8: 1.059 × (bar 1.02: MISSED)",
     ]
+
+
+def test_a_table_of_who_ran_alone():
+    alone = Result(Contestant("x", ()), result(1.0).turns)
+    assert "| x | 8.00 (8.00 … 8.00) | – | 0 MiB |" in table.markdown([alone], "memory")
 
 
 def test_the_model_is_held_against_the_measured_updates():

@@ -118,7 +118,7 @@ def _apply(training: Training) -> Callable[[], Any]:
     def traced(sums: Any, common: Any) -> tf.Tensor:
         (rate,) = common
         weights = {name: tf.convert_to_tensor(v) for name, v in update.state.weights.items()}
-        return update._apply(
+        return update.apply(
             weights, sums[0], sums[1], tf.ones_like(rate), tf.ones_like(rate), rate, tf.zeros_like(rate)
         )
 

@@ -4,7 +4,7 @@
         sums += gradients, batch-norm statistics, counters
     sums = sum over all replicas                             once; or in fixed order: ordered.py
     if all gradients are finite (the same answer everywhere):
-        gradient = sums / real samples;  clip;  decay;  optimizer;  pruning;  moving average;  moving statistics
+        gradient = sums / real samples;  clip;  decay;  optimizer;  pruning;  moving average;  moving statistics    apply.py
 
 Nothing is assigned before the last step, so an update that fails half way can be run again. A rank that runs out of
 memory on the way sends zeros and a flag in place of its sums, and all ranks discard the update. One that does so in the
@@ -26,14 +26,12 @@ from distxcept.model.freezing import trained_norms, trained_parameters
 from distxcept.model.network import Network
 from distxcept.model.precision import PRECISIONS
 from distxcept.training.accumulate import Accumulator, Batch, Sums
+from distxcept.training.apply import Applier, adapt_loss_scale
 from distxcept.training.objective import Objective
-from distxcept.training.optimizer import Optimizer
 from distxcept.training.ordered import empty_lanes, lane_sums, sum_lanes
 from distxcept.training.out_of_memory import LostForMemoryError, is_out_of_memory
-from distxcept.training.pruning import prunable, prune
+from distxcept.training.pruning import prunable
 from distxcept.training.state import State
-
-SCALE_GROWTH_UPDATES = 2000
 
 
 @dataclass(frozen=True)
@@ -58,10 +56,7 @@ class Update:
         self.config, self.engine = config, engine
         self.precision = PRECISIONS[config.precision]
         self.trained = trained_parameters(model, config.model.freeze)
-        self.norms = trained_norms(model, config.model.freeze)
-        self.optimizer = Optimizer(config.optimizer)
-        prunes = config.optimizer.pruning is not None
-        self.pruned = {p.name for p in self.trained} & prunable(model) if prunes else set()
+        norms = trained_norms(model, config.model.freeze)
         self.state = State(
             engine,
             model,
@@ -72,14 +67,23 @@ class Update:
             ema=config.optimizer.ema is not None,
             weights=weights,
         )
+        prunes = config.optimizer.pruning is not None
+        self.apply = Applier(
+            config,
+            self.state,
+            self.trained,
+            norms=norms,
+            momenta=model.momenta,
+            pruned={p.name for p in self.trained} & prunable(model) if prunes else set(),
+        )
         every_norm = trained_norms(model, None)
         self.accumulator = Accumulator(
             model,
             objective,
             self.precision,
             trained=[p.name for p in self.trained],
-            norms=self.norms,
-            frozen_norms=frozenset(every_norm) - frozenset(self.norms),
+            norms=norms,
+            frozen_norms=frozenset(every_norm) - frozenset(norms),
             mixup=config.data.augment.mixup if config.data.augment else 0.0,
             cutmix=config.data.augment.cutmix if config.data.augment else 0.0,
             compile_part=engine.compile_part,
@@ -235,78 +239,15 @@ class Update:
         norm = norm / (scale * count)
         tf.cond(
             apply,
-            lambda: self._apply(
+            lambda: self.apply(
                 weights, gradients, statistics / count, norm, 1.0 / (scale * count), rate, prune_to
             ),
             lambda: tf.constant(False),
         )
-        self._adapt_loss_scale(finite, whole)
+        if self.precision.loss_scaling:
+            adapt_loss_scale(self.state, finite, whole)
         outcome = [apply, norm, self.state.loss_scale, ready]
         return tf.concat([counters, tf.stack([tf.cast(value, tf.float64) for value in outcome])], axis=0)
-
-    def _apply(self, weights, gradients, statistics, norm, factor, rate, prune_to) -> tf.Tensor:
-        """Traced, replica context. Every replica holds the same sums here and assigns the same values by itself."""
-        config, state = self.config, self.state
-        if config.optimizer.clip_norm is not None:
-            factor *= tf.minimum(tf.ones_like(norm), config.optimizer.clip_norm / norm)
-        applied = state.applied.assign_add(1)
-        time = tf.cast(applied, rate.dtype)
-        written: list = [applied]  # first, so that it tells whether anything was changed
-        for parameter, gradient in zip(self.trained, gradients, strict=True):
-            # One after the other: side by side they would hold several copies of all weights at once.
-            with tf.control_dependencies(written):
-                weight = weights[parameter.name]
-                written = self._apply_one(parameter, weight, gradient * factor, rate, time, prune_to)
-        self._move_statistics(weights, statistics)
-        return tf.constant(True)
-
-    def _apply_one(self, parameter, weight, gradient, rate, time, prune_to) -> list:
-        """Traced, replica context. The new weight, its slots and its moving average; what was assigned."""
-        name, state = parameter.name, self.state
-        slots = {slot: tf.convert_to_tensor(of_slot[name]) for slot, of_slot in state.slots.items()}
-        new, slots = self.optimizer.step(
-            weight, gradient, slots, rate=rate, time=time, decays=parameter.decays
-        )
-        weight = prune(weight, new, prune_to) if name in self.pruned else new
-        written = [state.weights[name].assign(weight)]
-        for slot, value in slots.items():
-            written.append(state.slots[slot][name].assign(value))
-        if self.config.optimizer.ema is not None:
-            # The average follows closely at first, so that a short run is not dominated by its start.
-            decay = tf.minimum(
-                tf.constant(self.config.optimizer.ema, time.dtype), (1.0 + time) / (10.0 + time)
-            )
-            average = decay * state.ema[name] + (1.0 - decay) * weight
-            if name in self.pruned:  # the average would only come near to zero
-                average = tf.where(weight == 0, tf.zeros_like(average), average)
-            written.append(state.ema[name].assign(average))
-        return written
-
-    def _move_statistics(self, weights, statistics: tf.Tensor) -> None:
-        if not self.norms:  # a frozen backbone
-            return
-        momenta, usual = self.accumulator.model.momenta, self.config.model.batchnorm_momentum
-        names = [f"{norm}/moving_{kind}" for norm in self.norms for kind in ("mean", "variance")]
-        for name, value in zip(
-            names, tf.split(statistics, [weights[n].shape[0] for n in names]), strict=True
-        ):
-            momentum = momenta.get(name.rpartition("/")[0], usual)
-            self.state.weights[name].assign(momentum * weights[name] + (1.0 - momentum) * value)
-
-    def _adapt_loss_scale(self, finite: tf.Tensor, whole: tf.Tensor) -> None:
-        """Halves the scale after an overflow, doubles it after many updates without one; not if a rank's part is missing."""
-        if not self.precision.loss_scaling:
-            return
-        scale, good = (
-            tf.convert_to_tensor(self.state.loss_scale),
-            tf.convert_to_tensor(self.state.good_updates),
-        )
-        grow = tf.logical_and(finite, good + 1 >= SCALE_GROWTH_UPDATES)
-        raised = tf.where(grow, scale * 2.0, scale)
-        adapted = tf.where(finite, raised, tf.maximum(scale / 2.0, 1.0))
-        counted = tf.where(tf.logical_or(grow, ~finite), tf.zeros_like(good), good + 1)
-        self.state.loss_scale.assign(tf.where(whole, adapted, scale))
-        self.state.good_updates.assign(tf.where(whole, counted, good))
 
 
 def all_at_once(sums: Sums | list[tf.Tensor]) -> Sums | list[tf.Tensor]:

@@ -151,11 +151,12 @@ def batch_of(case: Case, virtual: int, update: int, block: range) -> Batch:
 
 def train_kernels_only(update: Update) -> None:
     """Keras' `trainable=False` on every batch norm; our config freezes whole blocks only."""
-    update.trained = [p for p in update.trained if p.kind not in ("gamma", "beta")]
-    every_norm = frozenset(update.norms)
-    update.norms = []
+    kernels = [p for p in update.trained if p.kind not in ("gamma", "beta")]
+    every_norm = frozenset(update.apply.norms)
+    update.trained = update.apply.trained = kernels
+    update.apply.norms = []
     update.accumulator = replace(
-        update.accumulator, trained=[p.name for p in update.trained], norms=[], frozen_norms=every_norm
+        update.accumulator, trained=[p.name for p in kernels], norms=[], frozen_norms=every_norm
     )
 
 

@@ -63,20 +63,16 @@ def verdicts(results: dict[str, Result], memory: dict[str, Result], steps: list[
     if eight and eight.ratios:
         ratio = eight.ratio.median
         lines.append(
-            f"k = 8: {ratio:.3f} × the speed of k = 1 (bar {SPEED_BAR}: {_word(ratio >= SPEED_BAR)})"
+            f"k = 8: {ratio:.3f} × the speed of k = 1 (bar {SPEED_BAR}: {table.verdict(ratio >= SPEED_BAR)})"
         )
     several = [k for k in steps if k > 1 and memory[f"ours {k}"].turns]
     if len(several) > 1:
         first, last = (memory[f"ours {k}"].peak_bytes for k in (several[0], several[-1]))
         lines.append(
             f"memory from k = {several[0]} to {several[-1]}: {last / first:.3f} × (bar {GROWTH_BAR}: "
-            f"{_word(last / first <= GROWTH_BAR)})"
+            f"{table.verdict(last / first <= GROWTH_BAR)})"
         )
     return lines
-
-
-def _word(reached: bool) -> str:
-    return "reached" if reached else "MISSED"
 
 
 def main() -> int:

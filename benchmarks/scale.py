@@ -4,13 +4,15 @@
     python benchmarks/scale.py --image-size 128 --batches 4,8,16 --ranks 1,2
 
 Every rank has the whole batch, and the ranks divide the same cores, so an efficiency of 1 is the speed of one process with
-all cores. All take turns with the same reference, one rank with the middle batch. A machine's speed changes within a run, so
-seconds are counted in those of the reference: a round in which it was slow counts that much less. Time in reduction and
-overlap are read from Horovod's timeline, in a run of its own.
+all cores. Time in reduction and overlap are read from Horovod's timeline, in a run of its own.
 
 The model gets the time of a micro batch, the reductions that were timed at the start, and the jitter; it has to predict
 the time of an update within 15 %. Then the harder question: the time of a batch size that it has not seen, by a line
 through those of the others.
+
+What is compared across arrangements (batch sizes, ranks) was measured minutes apart, and a machine's speed changes. All
+take turns with the same reference, one rank with the middle batch, and there seconds are counted in those of the reference:
+a round in which it was slow counts that much less.
 """
 
 import argparse
@@ -160,7 +162,7 @@ def show_model(checks: list[dict], caption: str) -> None:
         )
     if checks:
         worst = max(abs(one["error"]) for one in checks)
-        print(f"\n- largest error {worst:.1%} (bar {TOLERANCE:.0%}: {_word(worst <= TOLERANCE)})")
+        print(f"\n- largest error {worst:.1%} (bar {TOLERANCE:.0%}: {table.verdict(worst <= TOLERANCE)})")
 
 
 def show(checks: list[dict], unseen: list[dict], timelines: list[dict]) -> None:
@@ -188,12 +190,8 @@ def show(checks: list[dict], unseen: list[dict], timelines: list[dict]) -> None:
         ]
         if ratios:
             told = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-            reached = _word(statistics.median(ratios) >= bar)
+            reached = table.verdict(statistics.median(ratios) >= bar)
             print(f"- {more} ranks: {told} × the speed of {fewer} (bar {bar}: {reached})")
-
-
-def _word(reached: bool) -> str:
-    return "reached" if reached else "MISSED"
 
 
 def main() -> int:

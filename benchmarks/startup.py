@@ -94,9 +94,7 @@ def main() -> int:
         print(f"| {stage} | {mine.get(stage, 0):.2f} | {other.get(stage, 0):.2f} |")
     ratio = statistics.median(ratios)
     spread = f"{min(ratios):.2f} … {max(ratios):.2f}"
-    print(
-        f"\n- {ratio:.2f} × the hand-written loop ({spread}; bar {BAR}: {'reached' if ratio <= BAR else 'MISSED'})"
-    )
+    print(f"\n- {ratio:.2f} × the hand-written loop ({spread}; bar {BAR}: {table.verdict(ratio <= BAR)})")
     print(f"\n{table.describe(about)}")
     if args.json:
         found = {"ours": ours, "loop": theirs, "ratios": ratios, "ratio": ratio}

@@ -152,7 +152,7 @@ def verdicts(results: dict[str, Result], image_size: int) -> list[str]:
         if not best(theirs) or not best(mine) or only_size not in (None, image_size):
             continue
         ratio = best(mine) / best(theirs)
-        reached = "reached" if ratio >= bar else "MISSED"
+        reached = table.verdict(ratio >= bar)
         lines.append(f"{ratio:.2f} × {name} (bar {bar:g}: {reached})")
     if "ours-ranks" in results and results["ours-ranks"].ratios:
         ratio = results["ours-ranks"].ratio.median

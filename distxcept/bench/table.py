@@ -38,6 +38,11 @@ def markdown(results: Sequence[Result], caption: str) -> str:
     return "\n".join(lines)
 
 
+def verdict(reached: bool) -> str:
+    """What the programs say of a bar."""
+    return "reached" if reached else "MISSED"
+
+
 def as_json(results: Sequence[Result], setting: Setting) -> dict[str, Any]:
     return {
         "setting": {**vars(setting)},

@@ -6,7 +6,7 @@ step an update from these, after all replicas have added theirs.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import tensorflow as tf
 
@@ -15,16 +15,21 @@ SMALLEST_FUSED_EPSILON = 1.001e-5
 """TensorFlow's fused kernel takes this one instead of a smaller one, without a word."""
 
 
+Activations: TypeAlias = tf.Tensor | list[tf.Tensor]
+"""One tensor, or a list of the virtual batches'."""
+
+
 class Normalizer(Protocol):
     def __call__(
-        self, name: str, x: tf.Tensor, weights: Mapping[str, tf.Tensor], epsilon: float = EPSILON
+        self, name: str, x: Activations, weights: Mapping[str, tf.Tensor], epsilon: float = EPSILON
     ) -> tf.Tensor: ...
 
 
 def normalize_by_moving(
-    name: str, x: tf.Tensor, weights: Mapping[str, tf.Tensor], epsilon: float = EPSILON
+    name: str, x: Activations, weights: Mapping[str, tf.Tensor], epsilon: float = EPSILON
 ) -> tf.Tensor:
     """Inference: the moving statistics, folded into one multiplication and one addition."""
+    x = joined(x)
     scale = weights[f"{name}/gamma"] * tf.math.rsqrt(weights[f"{name}/moving_variance"] + epsilon)
     shift = weights[f"{name}/beta"] - weights[f"{name}/moving_mean"] * scale
     return x * tf.cast(scale, x.dtype) + tf.cast(shift, x.dtype)
@@ -50,15 +55,10 @@ class VirtualBatchNormalizer:
         return VirtualBatchNormalizer(self.mask, fused=self.fused, frozen=self.frozen)
 
     def __call__(
-        self,
-        name: str,
-        x: tf.Tensor | list[tf.Tensor],
-        weights: Mapping[str, tf.Tensor],
-        epsilon: float = EPSILON,
+        self, name: str, x: Activations, weights: Mapping[str, tf.Tensor], epsilon: float = EPSILON
     ) -> tf.Tensor:
-        """`x` is one tensor, or a list of the virtual batches'; the result is one tensor."""
         if name in self.frozen:
-            return normalize_by_moving(name, joined(x), weights, epsilon)
+            return normalize_by_moving(name, x, weights, epsilon)
         gamma, beta = weights[f"{name}/gamma"], weights[f"{name}/beta"]
         if self.fused and epsilon >= SMALLEST_FUSED_EPSILON:
             y, self.sums[name] = self._fused(self._apart(x), gamma, beta, epsilon)
@@ -66,7 +66,7 @@ class VirtualBatchNormalizer:
             y, self.sums[name] = self._masked(joined(x), gamma, beta, epsilon)
         return y
 
-    def _apart(self, x: tf.Tensor | list[tf.Tensor]) -> list[tf.Tensor]:
+    def _apart(self, x: Activations) -> list[tf.Tensor]:
         return x if isinstance(x, list) else tf.split(x, self.groups) if self.groups > 1 else [x]
 
     def _fused(
@@ -104,7 +104,7 @@ class VirtualBatchNormalizer:
         return tf.cast(tf.reshape(y, tf.shape(x)), x.dtype), sums
 
 
-def joined(x: tf.Tensor | list[tf.Tensor]) -> tf.Tensor:
+def joined(x: Activations) -> tf.Tensor:
     """One tensor of the virtual batches, whether they stand apart or not."""
     if not isinstance(x, list):
         return x

@@ -79,11 +79,9 @@ def run_convolution(
         depthwise = tf.cast(weights[f"{layer.name}/depthwise_kernel"], x.dtype)
         x = tf.nn.depthwise_conv2d(x, depthwise, [1, 1, 1, 1], "SAME")
     kernel = weights[f"{layer.name}/{'pointwise_kernel' if layer.separable else 'kernel'}"]
-    form = (tf.cast(kernel, x.dtype), layer.stride, layer.padding)
-    if isinstance(normalize, VirtualBatchNormalizer):
-        x = normalize(layer.norm, convolve(x, *form, normalize.groups), weights)
-    else:
-        x = normalize(layer.norm, tf.nn.conv2d(x, *form), weights)
+    groups = normalize.groups if isinstance(normalize, VirtualBatchNormalizer) else 1
+    parts = convolve(x, tf.cast(kernel, x.dtype), layer.stride, layer.padding, groups)
+    x = normalize(layer.norm, parts, weights)
     return tf.nn.relu(x) if layer.relu_after else x
 
 

@@ -119,8 +119,7 @@ def _first_notices(config: "Config", placement: "Placement", engine: "Engine") -
     from distxcept.memory.nvml import count_gpus
 
     bound = binding_notice(placement, os.cpu_count() or 1, len(os.sched_getaffinity(0)))
-    on_cpu = engine.devices()[0].startswith("CPU")
-    unused = unused_gpus(config, os.environ, count_gpus()) if on_cpu else None
+    unused = unused_gpus(config, os.environ, count_gpus()) if engine.on_cpu else None
     return [notice for notice in (placement.notice or bound, unused) if notice]
 
 

@@ -36,6 +36,11 @@ class Engine(ABC):
     def devices(self) -> list[str]:
         """The device of each local replica."""
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether this process' replicas are CPUs, or parts of one."""
+        return self.devices()[0].startswith("CPU")
+
     @abstractmethod
     def variable(self, value: np.ndarray, name: str) -> tf.Variable:
         """A variable with one copy on each local replica, which a replica reads and assigns by itself."""

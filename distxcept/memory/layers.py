@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from distxcept.memory.liveness import Kind, Operation, Value
-from distxcept.memory.workspace import Workspace
+from distxcept.memory.workspace import Product, Workspace
 from distxcept.model.layout import Parameter
 
 Back = Callable[[Value], Value | None]
@@ -58,7 +58,7 @@ class Layers:
         return result
 
     def multiply(
-        self, kernel: Parameter, x: Value, y: Value, *, side: int, below: bool
+        self, kernel: Parameter, x: Value, y: Value, *, side: int, below: bool, stride: int = 1
     ) -> tuple[Value, Back]:
         """A convolution or matrix product of x into y; `below` says whether x needs a gradient."""
         given = self.given
@@ -67,13 +67,14 @@ class Layers:
             # A copy in the number format of the forward pass, which the backward pass reads again.
             cast = [Value(kernel.elements * given.compute_bytes, "weights")]
             self.run([], cast)
-        room = (kernel, given.samples, side, given.compute_bytes)
-        self.run([x, *cast], [y], workspace=given.workspace.forward(*room))
+        product = Product(kernel, stride, given.samples, side, given.compute_bytes)
+        self.run([x, *cast], [y], workspace=given.workspace.forward(product))
 
         def back(dy: Value) -> Value | None:
             gradient = Value(kernel.elements * given.compute_bytes, "gradients")
             dx = [Value(x.size_bytes, "workspace")] if below else []
-            self.run([dy, x, *cast], [gradient, *dx], workspace=given.workspace.backward(*room, below))
+            room = given.workspace.backward(product, input_gradient=below)
+            self.run([dy, x, *cast], [gradient, *dx], workspace=room)
             self._collect(kernel, gradient)
             return dx[0] if below else None
 

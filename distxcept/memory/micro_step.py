@@ -86,7 +86,9 @@ def _convolution(
     side = layer.output_side(side)
     for kernel in (p for p in layer.parameters() if p.kind in ("depthwise", "kernel")):
         channels = layer.inputs if kernel.kind == "depthwise" else layer.outputs
-        x, back = layers.multiply(kernel, x, layers.activation(side, channels), side=side, below=below)
+        x, back = layers.multiply(
+            kernel, x, layers.activation(side, channels), side=side, below=below, stride=layer.stride
+        )
         backs.append(back)
         below = True
     if frozen:

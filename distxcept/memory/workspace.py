@@ -1,4 +1,4 @@
-"""Room that convolutions and max-pooling take while they run."""
+"""Room that convolutions and max-pooling take while they run: what model/convolution.py makes of them."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,10 +8,28 @@ from distxcept.model.layout import Parameter
 # TensorFlow's CPU kernels unroll the windows of so many images at once that they fill its idea of a cache.
 _CACHE_BYTES = 30 * 2**20
 _SHARED_WORK_BYTES = 256 * 2**10
+# Of a number that convolutions are multiplied with as matrices: float32 and float64.
+_MULTIPLIED_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Product:
+    """A convolution or matrix product of a micro batch."""
+
+    kernel: Parameter
+    stride: int
+    samples: int
+    side: int
+    """Pixels of its output."""
+    number_bytes: int
+
+    @property
+    def convolves(self) -> bool:
+        return len(self.kernel.shape) == 4 and self.kernel.kind != "depthwise"
 
 
 class Workspace(Protocol):
-    """Bytes that a convolution with this kernel takes, of `samples` images whose output has `side` pixels a side."""
+    """Bytes that a product takes beside what it reads and writes."""
 
     @property
     def pool_bytes(self) -> int:
@@ -23,11 +41,9 @@ class Workspace(Protocol):
         """Whether it writes its result over its input."""
         ...
 
-    def forward(self, kernel: Parameter, samples: int, side: int, number_bytes: int) -> int: ...
+    def forward(self, product: Product) -> int: ...
 
-    def backward(
-        self, kernel: Parameter, samples: int, side: int, number_bytes: int, input_gradient: bool
-    ) -> int: ...
+    def backward(self, product: Product, *, input_gradient: bool) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -39,22 +55,31 @@ class CpuWorkspace:
     """Where each maximum stands."""
     pool_in_place: bool = True
 
-    def forward(self, kernel: Parameter, samples: int, side: int, number_bytes: int) -> int:
+    def forward(self, product: Product) -> int:
         return 0
 
-    def backward(
-        self, kernel: Parameter, samples: int, side: int, number_bytes: int, input_gradient: bool
-    ) -> int:
-        """Unrolled windows for the gradient of the kernel and, at the same time, for that of the input."""
-        if len(kernel.shape) != 4 or kernel.kind == "depthwise":
+    def backward(self, product: Product, *, input_gradient: bool) -> int:
+        """For the gradient of the kernel and, at the same time, for that of the input: unrolled windows, where it is not a
+        matrix product."""
+        if not product.convolves:
             return 0
-        inputs, outputs = kernel.elements // kernel.shape[3], kernel.shape[3]
-        unrolled = side * side * inputs
-        unit = unrolled + side * side * outputs + inputs * outputs
-        images = min(samples, -(-_CACHE_BYTES // (unit * number_bytes)))
-        alone = samples == 1 or unit * number_bytes // self.threads >= _SHARED_WORK_BYTES
-        for_input = (1 if alone else images) if input_gradient else 0
-        return (images + for_input) * unrolled * number_bytes
+        size, outputs = product.kernel.shape[0], product.kernel.shape[3]
+        inputs = product.kernel.elements // outputs
+        multiplied = product.number_bytes >= _MULTIPLIED_BYTES
+        if multiplied and size == product.stride == 1:
+            return 0
+        pixels = product.side**2
+        unit = pixels * (inputs + outputs) + inputs * outputs
+        images = min(product.samples, -(-_CACHE_BYTES // (unit * product.number_bytes)))
+        alone = product.samples == 1 or unit * product.number_bytes // self.threads >= _SHARED_WORK_BYTES
+        for_input = (1 if alone else images) * pixels * inputs if input_gradient else 0
+        if multiplied and size == 1:
+            for_kernel = product.samples * pixels * inputs  # the pixels that it reads
+        elif multiplied and product.stride == 1:
+            for_kernel = product.samples * (product.side + size - 1) ** 2 * outputs  # padded
+        else:
+            for_kernel = images * pixels * inputs
+        return (for_kernel + for_input) * product.number_bytes
 
 
 @dataclass(frozen=True)
@@ -64,12 +89,10 @@ class GpuWorkspace:
     pool_bytes: int = 0
     pool_in_place: bool = False
 
-    def forward(self, kernel: Parameter, samples: int, side: int, number_bytes: int) -> int:
-        if len(kernel.shape) != 4 or kernel.kind == "depthwise":
+    def forward(self, product: Product) -> int:
+        if not product.convolves:
             return 0
-        return samples * side * side * (kernel.shape[2] + kernel.shape[3]) * number_bytes
+        return product.samples * product.side**2 * sum(product.kernel.shape[2:]) * product.number_bytes
 
-    def backward(
-        self, kernel: Parameter, samples: int, side: int, number_bytes: int, input_gradient: bool
-    ) -> int:
-        return self.forward(kernel, samples, side, number_bytes)
+    def backward(self, product: Product, *, input_gradient: bool) -> int:
+        return self.forward(product)

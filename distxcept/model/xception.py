@@ -17,9 +17,19 @@ from distxcept.model.remat import run_rematerialized
 class Xception(Layout):
     """The network of the layout, ready to run."""
 
-    def __init__(self, *, classes: int, width: float = 1.0, dropout: float = 0.0, middle_blocks: int = 8):
+    def __init__(
+        self,
+        *,
+        classes: int,
+        width: float = 1.0,
+        dropout: float = 0.0,
+        middle_blocks: int = 8,
+        products: bool = False,
+    ):
+        """`products`: convolutions as matrix products where that can be; faster on a CPU."""
         super().__init__(classes=classes, width=width, middle_blocks=middle_blocks)
         self.dropout = dropout
+        self.products = products
 
     def __call__(
         self,
@@ -40,14 +50,41 @@ class Xception(Layout):
         for block in self.blocks:
             if remat:
                 assert isinstance(normalize, VirtualBatchNormalizer)
-                x = run_rematerialized(run_block, block, x, weights, normalize)
+                x = run_rematerialized(self.run_block, block, x, weights, normalize)
             else:
-                x = run_block(block, x, weights, normalize)
+                x = self.run_block(block, x, weights, normalize)
         x = tf.reduce_mean(x, axis=[1, 2])
         if dropout_noise is not None:
             x = dropout(x, self.dropout, dropout_noise)
         logits = tf.matmul(x, tf.cast(weights[f"{HEAD}/kernel"], dtype))
         return logits + tf.cast(weights[f"{HEAD}/bias"], dtype)
+
+    def run_block(
+        self, block: Block, x: tf.Tensor, weights: Mapping[str, tf.Tensor], normalize: Normalizer
+    ) -> tf.Tensor:
+        y = x
+        for convolution in block.convolutions:
+            y = self._run_convolution(convolution, y, weights, normalize)
+        if block.pool:
+            y = tf.nn.max_pool2d(y, 3, 2, "SAME")
+        if block.shortcut:
+            return y + self._run_convolution(block.shortcut, x, weights, normalize)
+        return y + x if block.add_input else y
+
+    def _run_convolution(
+        self, layer: Convolution, x: tf.Tensor, weights: Mapping[str, tf.Tensor], normalize: Normalizer
+    ) -> tf.Tensor:
+        if layer.relu_before:
+            x = tf.nn.relu(x)
+        if layer.separable:
+            depthwise = tf.cast(weights[f"{layer.name}/depthwise_kernel"], x.dtype)
+            x = tf.nn.depthwise_conv2d(x, depthwise, [1, 1, 1, 1], "SAME")
+        kernel = weights[f"{layer.name}/{'pointwise_kernel' if layer.separable else 'kernel'}"]
+        groups = normalize.groups if isinstance(normalize, VirtualBatchNormalizer) else 1
+        form = (layer.stride, layer.padding, groups)
+        parts = convolve(x, tf.cast(kernel, x.dtype), *form, products=self.products)
+        x = normalize(layer.norm, parts, weights)
+        return tf.nn.relu(x) if layer.relu_after else x
 
     def dropout_noise(self, seeds: tf.Tensor, samples: int) -> tf.Tensor | None:
         """Traced, replica context. `seeds` is [virtual batches, 2]: one random stream for each virtual batch of the samples.
@@ -55,34 +92,6 @@ class Xception(Layout):
         Drawn apart from the forward pass, because XLA would draw other numbers from the same seeds.
         """
         return draw_noise(seeds, samples, self.features) if self.dropout else None
-
-
-def run_block(
-    block: Block, x: tf.Tensor, weights: Mapping[str, tf.Tensor], normalize: Normalizer
-) -> tf.Tensor:
-    y = x
-    for convolution in block.convolutions:
-        y = run_convolution(convolution, y, weights, normalize)
-    if block.pool:
-        y = tf.nn.max_pool2d(y, 3, 2, "SAME")
-    if block.shortcut:
-        return y + run_convolution(block.shortcut, x, weights, normalize)
-    return y + x if block.add_input else y
-
-
-def run_convolution(
-    layer: Convolution, x: tf.Tensor, weights: Mapping[str, tf.Tensor], normalize: Normalizer
-) -> tf.Tensor:
-    if layer.relu_before:
-        x = tf.nn.relu(x)
-    if layer.separable:
-        depthwise = tf.cast(weights[f"{layer.name}/depthwise_kernel"], x.dtype)
-        x = tf.nn.depthwise_conv2d(x, depthwise, [1, 1, 1, 1], "SAME")
-    kernel = weights[f"{layer.name}/{'pointwise_kernel' if layer.separable else 'kernel'}"]
-    groups = normalize.groups if isinstance(normalize, VirtualBatchNormalizer) else 1
-    parts = convolve(x, tf.cast(kernel, x.dtype), layer.stride, layer.padding, groups)
-    x = normalize(layer.norm, parts, weights)
-    return tf.nn.relu(x) if layer.relu_after else x
 
 
 def draw_noise(seeds: tf.Tensor, samples: int, *features: int) -> tf.Tensor:

@@ -63,7 +63,7 @@ class Training:
             return None
         return Situation(
             layout=layout,
-            device="cpu" if self.engine.devices()[0].startswith("CPU") else "gpu",
+            device="cpu" if self.engine.on_cpu else "gpu",
             engine=cast(EngineName, self.engine.name),
             masked=bool(plan.samples % plan.global_batch) and self.config.data.remainder == "keep",
             threads=self.config.engine.threads or usable_cores(),
@@ -141,7 +141,7 @@ def _model(
 ) -> tuple[Network, dict[str, np.ndarray]]:
     """With the values to start from. The other ranks get the chief's before the first update."""
     if make_network is None:
-        ours = Xception.of(config.model, classes, dropout=config.model.dropout)
+        ours = Xception.of(config.model, classes, dropout=config.model.dropout, products=engine.on_cpu)
         # One of the ranks reads, or downloads.
         spec = weights_path(config.model.weights)
         return ours, load_weights(spec, ours, notice=notice) if engine.is_chief else {}

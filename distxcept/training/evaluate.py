@@ -52,8 +52,7 @@ class Result:
 
 def own_cores(config: Config, engine: Engine) -> int:
     """Those of the CPU, if this process may spread parts of a batch over them."""
-    on_cpu = engine.devices()[0].startswith("CPU")
-    return cores_for_parts(config, engine.name, on_cpu=on_cpu, cores=usable_cores())
+    return cores_for_parts(config, engine.name, on_cpu=engine.on_cpu, cores=usable_cores())
 
 
 def idle_cores(config: Config, engine: Engine) -> int:

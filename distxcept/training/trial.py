@@ -84,7 +84,7 @@ def run_trial(request: Request) -> Trial:
     )  # fmt: skip
     if plan.core_each:
         one_thread_each()
-    model = Xception.of(config.model, request.classes, dropout=config.model.dropout)
+    model = Xception.of(config.model, request.classes, dropout=config.model.dropout, products=on_cpu)
     engine = SingleEngine(device, jit=config.engine.compiles)
     update = Update(config, engine, model, Objective(request.classes, config.model.label_smoothing))
     random, size = np.random.default_rng(0), config.model.image_size

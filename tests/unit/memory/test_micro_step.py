@@ -4,7 +4,7 @@ import pytest
 
 from distxcept.memory.layers import Conditions
 from distxcept.memory.micro_step import micro_step_peak
-from distxcept.memory.workspace import CpuWorkspace, GpuWorkspace
+from distxcept.memory.workspace import CpuWorkspace, GpuWorkspace, Product
 from distxcept.model.layout import Block, Convolution, Layout, Parameter
 
 FLOAT32 = dict(compute_bytes=4, variable_bytes=4, workspace=CpuWorkspace(threads=1))
@@ -77,20 +77,38 @@ def test_what_the_backward_pass_keeps(remat, kept, between):
 
 
 class NoWorkspace(GpuWorkspace):
-    def forward(self, kernel: Parameter, samples: int, side: int, number_bytes: int) -> int:
+    def forward(self, product: Product) -> int:
         return 0
+
+
+def cpu_room(kernel: Parameter, samples: int, number_bytes: int, *, stride: int = 1, below: bool) -> int:
+    product = Product(kernel, stride, samples, side=8, number_bytes=number_bytes)
+    return CpuWorkspace(threads=2).backward(product, input_gradient=below)
 
 
 def test_the_workspace_of_cpu_convolutions_fills_a_cache():
     kernel = Parameter("k", (1, 1, 728, 728), "kernel")
-    few = CpuWorkspace(threads=2).backward(kernel, 2, 8, 4, input_gradient=False)
-    many = CpuWorkspace(threads=2).backward(kernel, 1000, 8, 4, input_gradient=False)
-    assert few == 2 * 8 * 8 * 728 * 4
+    assert cpu_room(kernel, 2, 2, below=False) == 2 * 8 * 8 * 728 * 2
     unit = 8 * 8 * 728 * 2 + 728 * 728
-    assert many == -(-30 * 2**20 // (4 * unit)) * 8 * 8 * 728 * 4
-    assert CpuWorkspace(threads=2).backward(kernel, 1, 8, 4, input_gradient=True) == 2 * 8 * 8 * 728 * 4
+    assert cpu_room(kernel, 1000, 2, below=False) == -(-30 * 2**20 // (2 * unit)) * 8 * 8 * 728 * 2
+    assert cpu_room(kernel, 1, 2, below=True) == 2 * 8 * 8 * 728 * 2
     depthwise = Parameter("d", (3, 3, 728, 1), "depthwise")
-    assert CpuWorkspace(threads=2).backward(depthwise, 8, 8, 4, input_gradient=True) == 0
+    assert cpu_room(depthwise, 8, 4, below=True) == 0
+
+
+@pytest.mark.parametrize("number_bytes", [4, 8])
+def test_the_workspace_of_matrix_products_on_a_cpu(number_bytes):
+    pointwise, window = (
+        Parameter("p", (1, 1, 728, 728), "kernel"),
+        Parameter("w", (3, 3, 32, 64), "kernel"),
+    )
+    assert cpu_room(pointwise, 100, number_bytes, below=True) == 0
+    # A strided one reads a part of its input, which is copied; the gradient of the input is a convolution's.
+    pixels = 8 * 8 * 728 * number_bytes
+    assert cpu_room(pointwise, 100, number_bytes, stride=2, below=False) == 100 * pixels
+    assert cpu_room(pointwise, 1, number_bytes, stride=2, below=True) == 2 * pixels
+    # The gradient of the output, padded to the size of the input.
+    assert cpu_room(window, 100, number_bytes, below=False) == 100 * 10 * 10 * 64 * number_bytes
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,8 @@ def main() -> int:
     parser.add_argument("--image-size", type=int, default=128)
     parser.add_argument("--batch", type=int, default=4, help="of one micro step")
     parser.add_argument("--width", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of a turn, about")
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of a turn, about")
     parser.add_argument(
         "--watched", type=int, default=WATCHED, help="micro steps whose memory is measured, for each k"
     )

@@ -32,6 +32,7 @@ if [ -n "${QUICK:-}" ]; then
     part 5-profile profile_update.py --image-size 71 --batch 4 --width 0.125
     part 6-watching watching.py --image-size 71 --width 0.125 --epochs 1 --updates 4
     part 7-saving saving.py --image-size 71 --pairs 2
+    part 8-kernels kernels.py --image-size 71 --batch 2 --width 0.125 --seconds 0.01
 else
     part 1-step step.py --torch-python "$torch_python"
     part 2-accumulate accumulate.py
@@ -40,6 +41,7 @@ else
     part 5-profile profile_update.py
     part 6-watching watching.py
     part 7-saving saving.py
+    part 8-kernels kernels.py
 fi
 
 cat "$out"/parts/*.md > "$out/bench.md"

@@ -36,6 +36,7 @@ from distxcept.model.layout import Layout
 
 TOLERANCE = 0.15
 TWO_OF_ONE, FOUR_OF_TWO = 1.1, 0.90
+TRACED_TURNS = 4
 MIRRORED = "mirrored 2"
 Arrangement = tuple[int | str, int]
 """Ranks or MIRRORED, and the batch of each."""
@@ -133,6 +134,7 @@ def _network(result: Result, ranks: int) -> Network:
 
 
 def timeline_of(ranks: int, setting: Setting, seconds: float) -> dict[str, Any]:
+    """Of some updates in a row, `seconds` long about."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "timeline.json"
         traced = contestant_of(ranks, setting.batch)
@@ -202,8 +204,8 @@ def main() -> int:
     parser.add_argument("--image-size", type=int, default=299)
     parser.add_argument("--batches", default="2,4,8", help="of each rank")
     parser.add_argument("--width", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of a turn, about")
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of a turn, about")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     ranks, batches = ([int(one) for one in text.split(",")] for text in (args.ranks, args.batches))
@@ -245,7 +247,7 @@ def main() -> int:
 
     checks, unseen = checked(as_measured, seen=True), checked(steady, seen=False)
     largest = replace(base, batch=batches[-1])
-    timelines = [timeline_of(count, largest, args.seconds) for count in ranks if count > 1]
+    timelines = [timeline_of(count, largest, TRACED_TURNS * args.seconds) for count in ranks if count > 1]
     show(checks, unseen, timelines)
     print(f"\n{table.describe(about)}")
     if args.json:

@@ -4,7 +4,8 @@
     start one after the other; whoever is not on turn is stopped by a signal and takes no processor time
     in each round everybody gets a turn of about equal length; the order moves on by one from round to round
 
-What counts are ratios within a round, and of these the median. Where not all fit into memory at once, they come in
+What counts are ratios within a round, and of these the median. Many short turns say more than a few long ones: on a
+machine that others use too, speed changes within seconds. Where not all fit into memory at once, they come in
 groups, and the reference is in each of them.
 """
 

@@ -41,10 +41,10 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--width", type=float, default=1.0, metavar="X", help="of the network (1.0)")
     parser.add_argument(
-        "--rounds", type=positive_number, default=3, metavar="N", help="turns of each contestant (3)"
+        "--rounds", type=positive_number, default=7, metavar="N", help="turns of each contestant (7)"
     )
     parser.add_argument(
-        "--seconds", type=seconds_number, default=8.0, metavar="S", help="of a turn, about (8)"
+        "--seconds", type=seconds_number, default=4.0, metavar="S", help="of a turn, about (4)"
     )
     parser.add_argument("--ranks", type=positive_number, metavar="N", help="also N ranks by Horovod")
     parser.add_argument(

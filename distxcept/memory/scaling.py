@@ -123,14 +123,8 @@ def ready_parts(layout: Layout, image_size: int, buckets: int = BUCKETS) -> tupl
 
 def products(layout: Layout, image_size: int) -> list[tuple[float, float]]:
     """Of each layer: its weights, and the multiplications of one image's forward pass."""
-    layers: list[tuple[float, float]] = []
-    side = image_size
-    for block in layout.blocks:
-        inner = side
-        for convolution in [*block.convolutions, *([block.shortcut] if block.shortcut else [])]:
-            inner = side if convolution is block.shortcut else inner
-            inner = convolution.output_side(inner)
-            kernels = sum(p.elements for p in convolution.parameters() if p.decays)
-            layers.append((float(kernels), float(kernels * inner**2)))
-        side = block.output_side(side)
+    layers = []
+    for convolution, side in layout.convolutions(image_size):
+        kernels = sum(p.elements for p in convolution.parameters() if p.decays)
+        layers.append((float(kernels), float(kernels * convolution.output_side(side) ** 2)))
     return [*layers, (float(layout.features * layout.classes),) * 2]

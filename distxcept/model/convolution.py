@@ -24,28 +24,28 @@ def convolve(
     products = products and x.dtype in MULTIPLIED
     form = (stride, padding, products)
     if groups == 1 and not products:
-        return [_output(x, kernel, *form)]
+        return [output(x, kernel, *form)]
 
     @tf.custom_gradient
     def run(x: tf.Tensor, kernel: tf.Tensor) -> tuple[list[tf.Tensor], Callable]:
         def gradient(*upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             dy = tf.concat(upstream, axis=0) if groups > 1 else upstream[0]
-            return _input_gradient(x, kernel, dy, *form), _kernel_gradient(x, kernel, dy, *form)
+            return input_gradient(x, kernel, dy, *form), kernel_gradient(x, kernel, dy, *form)
 
         return [
-            _output(part, kernel, *form) for part in (tf.split(x, groups) if groups > 1 else [x])
+            output(part, kernel, *form) for part in (tf.split(x, groups) if groups > 1 else [x])
         ], gradient
 
     return run(x, kernel)
 
 
-def _output(x: tf.Tensor, kernel: tf.Tensor, stride: int, padding: str, products: bool) -> tf.Tensor:
+def output(x: tf.Tensor, kernel: tf.Tensor, stride: int, padding: str, products: bool) -> tf.Tensor:
     if products and stride == 1 and _is_pointwise(kernel):
         return tf.reshape(tf.matmul(_rows(x), _matrix(kernel)), [*x.shape[:3], kernel.shape[3]])
     return tf.nn.conv2d(x, kernel, stride, padding)
 
 
-def _input_gradient(
+def input_gradient(
     x: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor, stride: int, padding: str, products: bool
 ) -> tf.Tensor:
     if products and stride == 1 and _is_pointwise(kernel):
@@ -59,7 +59,7 @@ def _input_gradient(
     )
 
 
-def _kernel_gradient(
+def kernel_gradient(
     x: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor, stride: int, padding: str, products: bool
 ) -> tf.Tensor:
     if products and _is_pointwise(kernel):

@@ -4,7 +4,7 @@ Layer and parameter names are those of Keras Applications, except that the four 
 numbers, carry their block's name here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -130,6 +130,18 @@ class Layout:
             Parameter(f"{HEAD}/bias", (self.classes,), "bias"),
         ]
         return [parameter for block in self.blocks for parameter in block.parameters()] + head
+
+    def convolutions(self, image_size: int) -> Iterator[tuple[Convolution, int]]:
+        """Each with the pixels of a side of its input; a shortcut after the others of its block."""
+        side = image_size
+        for block in self.blocks:
+            inner = side
+            for convolution in block.convolutions:
+                yield convolution, inner
+                inner = convolution.output_side(inner)
+            if block.shortcut:
+                yield block.shortcut, side
+            side = block.output_side(side)
 
     def block_of(self, parameter_name: str) -> str:
         """The block that owns a parameter; the classifier is its own."""

@@ -60,13 +60,13 @@ def compare(form: Form, batch: int, seconds: float) -> dict[str, tuple[float, fl
     dy = tf.random.normal(output(x, kernel, *how, products=False).shape)
 
     def compiled(name: str, products: bool) -> Callable[[], Any]:
-        function, given = {
-            "forward": (lambda x, k, _: output(x, k, *how, products), (x, kernel, dy)),
-            "input": (lambda x, k, dy: input_gradient(x, k, dy, *how, products), (x, kernel, dy)),
-            "kernel": (lambda x, k, dy: kernel_gradient(x, k, dy, *how, products), (x, kernel, dy)),
-        }[name]
-        traced = tf.function(function, autograph=False)
-        return lambda: traced(*given)
+        functions = {
+            "forward": lambda x, k, _: output(x, k, *how, products),
+            "input": lambda x, k, dy: input_gradient(x, k, dy, *how, products),
+            "kernel": lambda x, k, dy: kernel_gradient(x, k, dy, *how, products),
+        }
+        traced = tf.function(functions[name], autograph=False)
+        return lambda: traced(x, kernel, dy)
 
     def once(run: Callable[[], Any]) -> float:
         began = time.perf_counter()

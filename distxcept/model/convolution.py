@@ -14,7 +14,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 MULTIPLIED = (tf.float32, tf.float64)
-"""Shorter numbers have products that are no faster, and were not tried."""
+"""Shorter numbers were not tried, and stay convolutions."""
 
 
 def convolve(
@@ -32,9 +32,8 @@ def convolve(
             dy = tf.concat(upstream, axis=0) if groups > 1 else upstream[0]
             return input_gradient(x, kernel, dy, *form), kernel_gradient(x, kernel, dy, *form)
 
-        return [
-            output(part, kernel, *form) for part in (tf.split(x, groups) if groups > 1 else [x])
-        ], gradient
+        parts = tf.split(x, groups) if groups > 1 else [x]
+        return [output(part, kernel, *form) for part in parts], gradient
 
     return run(x, kernel)
 

@@ -2,6 +2,7 @@
 
     python benchmarks/step.py                                  everything at 299 px batch 8 and 128 px batch 16: an hour
     python benchmarks/step.py --sizes 299x8 --only loop,torch-eager
+    python benchmarks/step.py --sizes 299x8 --micro-steps 4 --only ours-ranks      ranks exchange gradients every 4 batches
     python benchmarks/step.py --torch-python /path/to/python   a Python that has PyTorch, if this one has not
     python benchmarks/step.py --variant TF_NUM_INTEROP_THREADS=1 --variant engine.threads=1    ours with one thing changed
 
@@ -178,6 +179,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--sizes", type=parse_sizes, default="299x8,128x16", help="pixels x batch (299x8,128x16)"
     )
+    parser.add_argument(
+        "--micro-steps", type=int, default=1, metavar="K", help="of an update, each with the whole batch (1)"
+    )
     parser.add_argument("--width", type=float, default=1.0)
     parser.add_argument("--only", help="comma-separated words; ours is always there")
     parser.add_argument("--variant", action="append", default=[], metavar="NAME=VALUE")
@@ -190,7 +194,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     contestants = chosen(args)
     double = contestants.get("fit-double")
     for size, batch in args.sizes:
-        setting = Setting(size, batch, width=args.width)
+        setting = Setting(size, batch, args.micro_steps, args.width)
         results = take_turns(
             list(contestants.values()),
             partial(batch_of, setting, double),

@@ -17,6 +17,7 @@ a round in which it was slow counts that much less.
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -57,7 +58,7 @@ def steadied(result: Result, reference: Result) -> Result:
     usual, turns = reference.speed.median, []
     for turn, ratio in zip(result.turns, result.ratios, strict=True):
         factor = turn.images_per_second / ratio / usual
-        work = [seconds * factor for seconds in turn.facts["work_seconds"]]
+        work = [[seconds * factor for seconds in update] for update in turn.facts["work_seconds"]]
         turns.append(replace(turn, seconds=turn.seconds * factor, facts={**turn.facts, "work_seconds": work}))
     return replace(result, turns=turns)
 
@@ -67,8 +68,21 @@ def update_seconds(result: Result) -> float:
 
 
 def work_seconds(result: Result) -> list[float]:
-    """Of rank 0, until its sums were ready; one for each update."""
-    return [seconds for turn in result.turns for seconds in turn.facts["work_seconds"]]
+    """Until a rank's sums were ready, the mean of all ranks; one for each update."""
+    return [statistics.mean(update) for update in _updates(result)]
+
+
+def jitter(result: Result) -> float:
+    """How far ranks lie apart in the same update, as a part of their work. What slows all of them is none."""
+    variances = [
+        statistics.variance(one) / statistics.mean(one) ** 2 for one in _updates(result) if len(one) > 1
+    ]
+    return math.sqrt(statistics.mean(variances)) if variances else 0.0
+
+
+def _updates(result: Result) -> list[list[float]]:
+    """Of each update the work of every rank."""
+    return [update for turn in result.turns for update in turn.facts["work_seconds"]]
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -92,14 +106,13 @@ def model_check(
         update_seconds(result) - statistics.median(work_seconds(result)) for result in alone.values()
     )
     layout = Layout(classes=setting.classes, width=setting.width)
-    spreads = [statistics.pstdev(seconds) / statistics.mean(seconds) for seconds in works.values()]
     unknown = Work(
         sample_seconds=0.0,
         step_seconds=0.0,
         fixed_seconds=max(0.0, fixed),
         gradient_bytes=4.0 * sum(p.elements for p in layout.parameters if not p.moving),
         ready_parts=ready_parts(layout, setting.image_size),
-        jitter=min(0.5, statistics.median(spreads)),
+        jitter=min(0.5, statistics.median(jitter(by_batch[batch]) for batch in works)),
     )
     network = _network(next(iter(by_batch.values())), ranks)
     rows = []

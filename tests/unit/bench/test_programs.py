@@ -146,7 +146,7 @@ def test_the_model_is_held_against_the_measured_updates():
 
     def measured(batch: int, extra: float) -> Result:
         work = 0.5 + batch
-        one = result(1.0, images=batch, seconds=work + 0.1 + extra, work_seconds=[work, work])
+        one = result(1.0, images=batch, seconds=work + 0.1 + extra, work_seconds=[[work, work]])
         one.start = start
         return one
 
@@ -162,14 +162,22 @@ def test_the_model_is_held_against_the_measured_updates():
 
 def test_a_slow_minute_of_the_machine_is_taken_out():
     """The machine ran at half its speed in the last round; so did the reference."""
-    reference = result(1.0, images=8, seconds=1.0, work_seconds=[0.9])
-    reference.turns[2] = Turn(1, 8, 2.0, 100, {"work_seconds": [1.8]})
-    other = result(0.5, images=8, seconds=2.0, work_seconds=[1.5])
-    other.turns[2] = Turn(1, 8, 4.0, 100, {"work_seconds": [3.0]})
+    reference = result(1.0, images=8, seconds=1.0, work_seconds=[[0.8, 1.0]])
+    reference.turns[2] = Turn(1, 8, 2.0, 100, {"work_seconds": [[1.6, 2.0]]})
+    other = result(0.5, images=8, seconds=2.0, work_seconds=[[1.0, 2.0]])
+    other.turns[2] = Turn(1, 8, 4.0, 100, {"work_seconds": [[2.0, 4.0]]})
     found = scale.steadied(other, reference)
     assert [turn.seconds for turn in found.turns] == [2.0, 2.0, 2.0]
     assert scale.work_seconds(found) == [1.5, 1.5, 1.5]
     assert other.turns[2].seconds == 4.0
+
+
+def test_ranks_that_are_slow_together_do_not_wait_for_each_other():
+    together = result(1.0, work_seconds=[[1.0, 1.0], [3.0, 3.0]])
+    assert scale.jitter(together) == 0.0
+    apart = result(1.0, work_seconds=[[0.9, 1.1], [2.7, 3.3]])
+    assert scale.jitter(apart) == pytest.approx(0.1 * 2**0.5)
+    assert scale.jitter(result(1.0, work_seconds=[[1.0], [2.0]])) == 0.0, "one rank waits for nobody"
 
 
 def test_the_command(monkeypatch, capsys):

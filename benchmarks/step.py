@@ -190,6 +190,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--torch-python", default=sys.executable)
     parser.add_argument("--json", metavar="FILE", help="also write the results there")
     args = parser.parse_args(argv)
+    if args.micro_steps < 1:
+        parser.error(f"--micro-steps {args.micro_steps}: an update has at least one")
     about, found = table.machine(), []
     contestants = chosen(args)
     double = contestants.get("fit-double")

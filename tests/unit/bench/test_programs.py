@@ -97,6 +97,12 @@ def test_environments():
     assert "TF_ENABLE_ONEDNN_OPTS" not in contestants.keras_fit("off").environment(own)
 
 
+def test_an_update_without_micro_steps_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        step.main(["--micro-steps", "0"])
+    assert "--micro-steps 0: an update has at least one" in capsys.readouterr().err
+
+
 def test_bars_of_a_step():
     found = {
         "ours": result(1.0),

@@ -5,6 +5,7 @@
     python benchmarks/step.py --sizes 299x8 --micro-steps 4 --only ours-ranks      ranks exchange gradients every 4 batches
     python benchmarks/step.py --torch-python /path/to/python   a Python that has PyTorch, if this one has not
     python benchmarks/step.py --variant TF_NUM_INTEROP_THREADS=1 --variant engine.threads=1    ours with one thing changed
+    python benchmarks/step.py --only ours-ranks --variant ours-ranks:engine.overlap=off        another of ours, changed
 
 A variant in capitals is a variable of the environment, else a key of the config. Float32, SGD with momentum, 1000 classes;
 all cores that this process may use (`taskset -c 0,1 python benchmarks/step.py`). The table goes to stdout, how it goes to
@@ -105,7 +106,7 @@ def chosen(args: argparse.Namespace) -> dict[str, Contestant]:
         for word in [word for word in found if word in needing]:
             say(f"left out: {found.pop(word).name}: {reason}")
     for variant in args.variant:
-        found[variant] = variant_of(every["ours"], variant)
+        found[variant] = variant_of(every, variant)
     return found
 
 
@@ -131,14 +132,19 @@ def why_not(torch_python: str) -> dict[str, tuple[str, ...]]:
     return reasons
 
 
-def variant_of(ours: Contestant, variant: str) -> Contestant:
+def variant_of(every: dict[str, Contestant], variant: str) -> Contestant:
     name, separator, value = variant.partition("=")
-    if not separator:
-        sys.exit(f"--variant {variant!r}: write it like NAME=VALUE")
-    title = f"distxcept with {variant}"
-    if name.isupper():
-        return replace(ours, name=title, environ={**ours.environ, name: value}, about="")
-    return replace(ours, name=title, command=(*ours.command, variant), about="")
+    word, _, key = name.rpartition(":")
+    ours = {word: one for word, one in every.items() if word.startswith("ours")}
+    if not separator or not key or (word and word not in ours):
+        sys.exit(
+            f"--variant {variant!r}: write it like NAME=VALUE or WORD:NAME=VALUE; WORD is one of {', '.join(ours)}"
+        )
+    base = ours[word or "ours"]
+    title = f"{base.name} with {key}={value}"
+    if key.isupper():
+        return replace(base, name=title, environ={**base.environ, key: value}, about="")
+    return replace(base, name=title, command=(*base.command, f"{key}={value}"), about="")
 
 
 def verdicts(results: dict[str, Result], image_size: int) -> list[str]:
@@ -184,7 +190,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--width", type=float, default=1.0)
     parser.add_argument("--only", help="comma-separated words; ours is always there")
-    parser.add_argument("--variant", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--variant", action="append", default=[], metavar="[WORD:]NAME=VALUE")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=4.0, help="of a turn, about")
     parser.add_argument("--torch-python", default=sys.executable)

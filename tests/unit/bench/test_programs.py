@@ -67,8 +67,19 @@ def test_variants(no_torch):
     found = step.chosen(arguments(only="loop", variant=["TF_X=1", "engine.threads=1"]))
     assert found["TF_X=1"].environ["TF_X"] == "1"
     assert found["engine.threads=1"].command[-1] == "engine.threads=1"
-    with pytest.raises(SystemExit, match="NAME=VALUE"):
-        step.chosen(arguments(variant=["engine"]))
+    for wrong in ("engine", "=1", "loop:TF_X=1", "ours-rank:engine.overlap=off"):
+        with pytest.raises(SystemExit, match="NAME=VALUE"):
+            step.chosen(arguments(variant=[wrong]))
+
+
+def test_a_variant_of_ranks(no_torch):
+    variants = ["ours-ranks:engine.overlap=off", "ours-ranks:HOROVOD_X=1", "engine.devices=[GPU:0]"]
+    found = step.chosen(arguments(only="loop", variant=variants))
+    overlap, variable, devices = (found[variant] for variant in variants)
+    assert overlap.command == (*step.all_contestants("python")["ours-ranks"].command, "engine.overlap=off")
+    assert overlap.name == "distxcept, 2 ranks with engine.overlap=off"
+    assert variable.environ["HOROVOD_X"] == "1" and variable.name == "distxcept, 2 ranks with HOROVOD_X=1"
+    assert devices.command[-1] == "engine.devices=[GPU:0]"
 
 
 def test_names_are_unique():

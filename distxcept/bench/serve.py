@@ -21,6 +21,8 @@ from distxcept.memory.limit import forget_peak, peak_bytes
 
 WARM_UP_STEPS = 2
 """The first is traced; with several ranks the second too, since only then gradients leave early."""
+UPDATES_AT_START = WARM_UP_STEPS + 1
+"""Until the first turn: one more is timed, to know how many fit into a turn."""
 
 
 class Group(Protocol):

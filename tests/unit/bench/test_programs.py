@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import accumulate, scale, step
 from distxcept.bench import contestants, table
+from distxcept.bench.serve import UPDATES_AT_START
 from distxcept.bench.setting import Setting
 from distxcept.bench.turns import Contestant, Result, Turn
 from distxcept.cli import bench
@@ -228,3 +229,9 @@ def test_the_command_says_why_not(monkeypatch, capsys):
     assert main(["bench", "--ranks", "2"]) == 2
     assert "--ranks 2: mpirun is not installed" in capsys.readouterr().err
     assert main(["bench", "--image-size", "64"]) == 2
+
+
+def test_memory_is_read_after_as_many_micro_steps_of_each_k():
+    run = {k: k * (UPDATES_AT_START + accumulate.updates_to_watch(256, k)) for k in (1, 2, 8, 32)}
+    assert set(run.values()) == {256}
+    assert accumulate.updates_to_watch(4, 4) == 1

@@ -49,10 +49,11 @@ def accumulate(found: dict[str, Any]) -> Figure:
             place.plot(steps, [value(r) for r in own], marker="o", color=color, label=prefix)
     for place, title in ((speed, "images/s"), (memory, "peak memory, GiB")):
         place.set_xscale("log", base=2)
-        place.set_ylim(bottom=0)
+        place.xaxis.set_major_formatter("{x:g}")
+        place.set_ylim(0, 1.1 * place.get_ylim()[1])
         place.set_xlabel("micro steps in an update")
         place.set_title(title)
-        place.legend()
+        place.legend(loc="lower right")
     return figure
 
 

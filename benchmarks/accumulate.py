@@ -7,9 +7,9 @@ For each k: ours (one update of k micro steps), `keras.Model.fit` with `gradient
 that changes the weights after every micro batch. Ratios are to ours with k = 1, in the same round.
 
 Memory is measured on its own, with glibc's thresholds fixed: by default they move while a program runs, and the same step
-peaks here or there. No two micro steps peak alike (operations run in whatever order they become ready), and TensorFlow keeps
-what it once had, so the peak creeps upwards from one micro step to the next; so each k is read after the same number of
-micro steps from its start.
+peaks here or there. No two micro steps peak alike (operations run in whatever order they become ready), and a process
+keeps what it once had, so the peak creeps upwards from one micro step to the next; so each k is read after the same
+number of micro steps from its start.
 """
 
 import argparse

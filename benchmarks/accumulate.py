@@ -15,6 +15,7 @@ number of micro steps from its start.
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def contestants(steps: list[int], keras: bool) -> dict[str, tuple[Contestant, in
 
 def updates_to_watch(micro_steps: int, k: int) -> int:
     """Until so many micro steps have run, with those of the warm-up."""
-    return max(1, -(-micro_steps // k) - UPDATES_AT_START)
+    return -(-micro_steps // k) - UPDATES_AT_START
 
 
 def measure_memory(contestant: Contestant, setting: Setting, steps: int) -> Result:
@@ -82,7 +83,7 @@ def verdicts(results: dict[str, Result], memory: dict[str, Result], steps: list[
     return lines
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -97,10 +98,15 @@ def main() -> int:
     )
     parser.add_argument("--no-keras", action="store_true", help="ours only")
     parser.add_argument("--json", metavar="FILE")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     steps = [int(k) for k in args.steps.split(",")]
     if steps != sorted(steps) or steps[0] != 1:
         parser.error("--steps ascend from 1, which all others are compared with")
+    if updates_to_watch(args.watched, steps[-1]) < 1:
+        least = (UPDATES_AT_START + 1) * steps[-1]
+        parser.error(
+            f"--watched {args.watched}: {steps[-1]} micro steps an update and the warm-up need at least {least}"
+        )
     chosen = contestants(steps, not args.no_keras)
     number_of = {contestant.name: k for contestant, k in chosen.values()}
     base = Setting(args.image_size, args.batch, width=args.width)

@@ -26,7 +26,7 @@ part() { # name, program, arguments…
 if [ -n "${QUICK:-}" ]; then
     small=(--width 0.125 --rounds 1 --seconds 0.2)
     part 1-step step.py --sizes 71x4 --torch-python "$torch_python" "${small[@]}"
-    part 2-accumulate accumulate.py --image-size 71 --batch 2 --steps 1,2,4 --watched 4 "${small[@]}"
+    part 2-accumulate accumulate.py --image-size 71 --batch 2 --steps 1,2,4 --watched 16 "${small[@]}"
     part 3-scale scale.py --image-size 71 --batches 2,4 --ranks 1,2 "${small[@]}"
     part 4-startup startup.py --image-size 71 --batch 4 --width 0.125 --images 40 --starts 1
     part 5-profile profile_update.py --image-size 71 --batch 4 --width 0.125

@@ -102,11 +102,10 @@ def chosen(args: argparse.Namespace) -> dict[str, Contestant]:
     if unknown:
         sys.exit(f"--only: {', '.join(unknown)}; there are {', '.join(every)}")
     found = {"ours": every["ours"], **{word: every[word] for word in words}}
+    found |= {variant: variant_of(every, variant) for variant in args.variant}
     for reason, needing in why_not(args.torch_python).items():
-        for word in [word for word in found if word in needing]:
+        for word in [word for word in found if word.partition(":")[0] in needing]:
             say(f"left out: {found.pop(word).name}: {reason}")
-    for variant in args.variant:
-        found[variant] = variant_of(every, variant)
     return found
 
 
@@ -135,7 +134,7 @@ def why_not(torch_python: str) -> dict[str, tuple[str, ...]]:
 def variant_of(every: dict[str, Contestant], variant: str) -> Contestant:
     name, separator, value = variant.partition("=")
     word, _, key = name.rpartition(":")
-    ours = {word: one for word, one in every.items() if word.startswith("ours")}
+    ours = {own: one for own, one in every.items() if own.startswith("ours")}
     if not separator or not key or (word and word not in ours):
         sys.exit(
             f"--variant {variant!r}: write it like NAME=VALUE or WORD:NAME=VALUE; WORD is one of {', '.join(ours)}"

@@ -2,7 +2,7 @@
 
 import sys
 
-from distxcept.bench.serve import WARM_UP_STEPS, Step, serve
+from distxcept.bench.serve import UPDATES_AT_START, Step, serve
 from distxcept.bench.setting import Setting
 
 seconds, *how, setting = sys.argv[1:]
@@ -13,7 +13,7 @@ def run(steps: int) -> float:
     global done
     done += steps
     print("chatter of a library")
-    if how == ["fail_on_turn"] and done > WARM_UP_STEPS + 1:
+    if how == ["fail_on_turn"] and done > UPDATES_AT_START:
         sys.exit("no more memory")
     return steps * float(seconds)
 

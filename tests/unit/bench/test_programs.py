@@ -37,7 +37,7 @@ def no_torch(monkeypatch):
 
 def test_everybody_but_those_that_cannot(no_torch, monkeypatch, capsys):
     monkeypatch.setattr(contestants, "why_no_ranks", lambda: "no MPI here")
-    found = step.chosen(arguments())
+    found = step.chosen(arguments(variant=["ours-ranks:engine.overlap=off"]))
     assert next(iter(found)) == "ours", "the first is what the others are compared with"
     assert set(found) == {
         "ours",
@@ -56,6 +56,7 @@ def test_everybody_but_those_that_cannot(no_torch, monkeypatch, capsys):
     said = capsys.readouterr().err
     assert f"left out: PyTorch eager, channels last: {sys.executable} cannot import torch" in said
     assert "left out: hand-written Horovod loop, 2 ranks: no MPI here" in said
+    assert "left out: distxcept, 2 ranks with engine.overlap=off: no MPI here" in said
 
 
 def test_ours_is_always_there(no_torch):
@@ -234,4 +235,9 @@ def test_the_command_says_why_not(monkeypatch, capsys):
 def test_memory_is_read_after_as_many_micro_steps_of_each_k():
     run = {k: k * (UPDATES_AT_START + accumulate.updates_to_watch(256, k)) for k in (1, 2, 8, 32)}
     assert set(run.values()) == {256}
-    assert accumulate.updates_to_watch(4, 4) == 1
+
+
+def test_too_few_micro_steps_to_compare_memory_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        accumulate.main(["--steps", "1,8", "--watched", "24"])
+    assert "--watched 24: 8 micro steps an update and the warm-up need at least 32" in capsys.readouterr().err

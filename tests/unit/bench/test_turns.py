@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from distxcept.bench import table, turns
+from distxcept.bench.serve import UPDATES_AT_START
 from distxcept.bench.setting import Setting
 from distxcept.bench.turns import Contestant, Racing, Spread, take_turns
 
@@ -32,6 +33,7 @@ def test_speeds_and_ratios():
     assert ours.speed == Spread(8.0, 8.0, 8.0) and theirs.ratio == Spread(2.0, 2.0, 2.0)
     assert ours.peak_bytes > 0
     assert [turn.facts["done"] for turn in ours.turns] == [5, 7, 9], "two to warm up, one to time, then turns"
+    assert ours.turns[0].facts["done"] == UPDATES_AT_START + ours.turns[0].steps
 
 
 def test_nobody_runs_out_of_turn():

@@ -9,19 +9,21 @@ that changes the weights after every micro batch. Ratios are to ours with k = 1,
 Memory is measured on its own, with glibc's thresholds fixed: by default they move while a program runs, and the same step
 peaks here or there. No two micro steps peak alike (operations run in whatever order they become ready), and a process
 keeps what it once had, so the peak creeps upwards from one micro step to the next; so each k is read after the same
-number of micro steps from its start.
+number of micro steps from its start. What it keeps is TensorFlow's pool for oneDNN, in which freed blocks of many sizes lie
+between others. So ours is also measured without that pool (`TF_ONEDNN_USE_SYSTEM_ALLOCATOR`), which is slow, and shows what
+the operations hold at once.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from distxcept.bench import contestants as ready_made
 from distxcept.bench import table
-from distxcept.bench.contestants import STEADY_MALLOC
+from distxcept.bench.contestants import NO_POOL, STEADY_MALLOC
 from distxcept.bench.serve import UPDATES_AT_START
 from distxcept.bench.setting import Setting
 from distxcept.bench.turns import Contestant, ContestantFailed, Racing, Result, say, take_turns
@@ -51,9 +53,11 @@ def updates_to_watch(micro_steps: int, k: int) -> int:
     return -(-micro_steps // k) - UPDATES_AT_START
 
 
-def measure_memory(contestant: Contestant, setting: Setting, steps: int) -> Result:
+def measure_memory(
+    contestant: Contestant, setting: Setting, steps: int, environ: Mapping[str, str] = STEADY_MALLOC
+) -> Result:
     """One turn of so many steps, with nobody else in memory."""
-    steady = replace(contestant, environ={**contestant.environ, **STEADY_MALLOC})
+    steady = replace(contestant, environ={**contestant.environ, **environ})
     result, racing = Result(steady), Racing(steady, setting)
     try:
         result.start = racing.ready()
@@ -65,7 +69,9 @@ def measure_memory(contestant: Contestant, setting: Setting, steps: int) -> Resu
     return result
 
 
-def verdicts(results: dict[str, Result], memory: dict[str, Result], steps: list[int]) -> list[str]:
+def verdicts(
+    results: dict[str, Result], memory: dict[str, Result], held: dict[str, Result], steps: list[int]
+) -> list[str]:
     lines = []
     eight = results.get("ours 8")
     if eight and eight.ratios:
@@ -73,13 +79,14 @@ def verdicts(results: dict[str, Result], memory: dict[str, Result], steps: list[
         lines.append(
             f"k = 8: {ratio:.3f} × the speed of k = 1 (bar {SPEED_BAR}: {table.verdict(ratio >= SPEED_BAR)})"
         )
-    several = [k for k in steps if k > 1 and memory[f"ours {k}"].turns]
-    if len(several) > 1:
-        first, last = (memory[f"ours {k}"].peak_bytes for k in (several[0], several[-1]))
-        lines.append(
-            f"memory from k = {several[0]} to {several[-1]}: {last / first:.3f} × (bar {GROWTH_BAR}: "
-            f"{table.verdict(last / first <= GROWTH_BAR)})"
-        )
+    for what, of in (("memory", memory), ("memory that operations hold at once", held)):
+        several = [k for k in steps if k > 1 and f"ours {k}" in of and of[f"ours {k}"].turns]
+        if len(several) > 1:
+            first, last = (of[f"ours {k}"].peak_bytes for k in (several[0], several[-1]))
+            lines.append(
+                f"{what}, from k = {several[0]} to {several[-1]}: {last / first:.3f} × (bar {GROWTH_BAR}: "
+                f"{table.verdict(last / first <= GROWTH_BAR)})"
+            )
     return lines
 
 
@@ -126,13 +133,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     for contestant, k in chosen.values():
         say(f"memory, with glibc's thresholds fixed: {contestant.name}")
         memory.append(measure_memory(contestant, setting_of(contestant), updates_to_watch(args.watched, k)))
-    said = verdicts(dict(zip(chosen, results, strict=True)), dict(zip(chosen, memory, strict=True)), steps)
+    held = {}
+    for word, (contestant, k) in chosen.items():
+        if word in {f"ours {k}" for k in steps if k > 1}:
+            say(f"memory, without TensorFlow's pool: {contestant.name}")
+            updates = updates_to_watch(args.watched, k)
+            held[word] = measure_memory(contestant, setting_of(contestant), updates, NO_POOL)
+    said = verdicts(
+        dict(zip(chosen, results, strict=True)), dict(zip(chosen, memory, strict=True)), held, steps
+    )
     print(table.markdown(results, f"Gradient accumulation, {base}, k micro steps"))
     print(table.markdown(memory, "The same with glibc's thresholds fixed: for its memory, not its speed"))
+    print(table.markdown(list(held.values()), "Without TensorFlow's pool: what the operations hold at once"))
     print("\n" + "\n".join(f"- {line}" for line in said) + f"\n\n{table.describe(about)}")
     if args.json:
         of_memory = table.as_json(memory, base)["contestants"]
-        measured = {**table.as_json(results, base), "memory": of_memory, "verdicts": said}
+        without_pool = table.as_json(list(held.values()), base)["contestants"]
+        measured = {
+            **table.as_json(results, base),
+            "memory": of_memory,
+            "held": without_pool,
+            "verdicts": said,
+        }
         found = {"machine": about, "accumulate": measured}
         Path(args.json).write_text(json.dumps(found, indent=1) + "\n")
     return 0

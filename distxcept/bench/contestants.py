@@ -22,6 +22,8 @@ WITHOUT_ONEDNN: dict[str, str | None] = {**STOCK, ONEDNN: "0"}
 
 STEADY_MALLOC = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 """For who measures memory: by default glibc moves these, and the same step peaks differently from start to start."""
+NO_POOL = {**STEADY_MALLOC, "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
+"""For what operations hold at once: else TensorFlow's pool for oneDNN keeps what they have freed, and it fragments."""
 
 
 def module(name: str, *arguments: str) -> tuple[str, ...]:

@@ -148,9 +148,11 @@ def test_twice_the_batch_is_for_one_alone():
 def test_bars_of_accumulation():
     found = {f"ours {k}": result(0.97 if k == 8 else 1.0) for k in (1, 2, 8)}
     memory = {f"ours {k}": result(1.0, peak=1000 + 10 * k) for k in (1, 2, 8)}
-    assert accumulate.verdicts(found, memory, [1, 2, 8]) == [
+    held = {f"ours {k}": result(1.0, peak=1000 + k) for k in (2, 8)}
+    assert accumulate.verdicts(found, memory, held, [1, 2, 8]) == [
         "k = 8: 0.970 × the speed of k = 1 (bar 0.98: MISSED)",
-        "memory from k = 2 to 8: 1.059 × (bar 1.02: MISSED)",
+        "memory, from k = 2 to 8: 1.059 × (bar 1.02: MISSED)",
+        f"memory that operations hold at once, from k = 2 to 8: 1.006 × (bar 1.02: {table.verdict(True)})",
     ]
 
 

@@ -11,10 +11,8 @@ itself before the first tensor: see `budget.py`.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 from typing import Literal
 
 from distxcept.config.optimizer import OptimizerSection
@@ -24,7 +22,7 @@ from distxcept.memory.liveness import Bytes, Kind
 from distxcept.memory.micro_step import micro_step_peak
 from distxcept.memory.workspace import CpuWorkspace, GpuWorkspace
 from distxcept.model.freezing import frozen_blocks, trained_parameters
-from distxcept.model.layout import Layout, Parameter
+from distxcept.model.layout import Layout
 
 Phase = Literal["micro step", "reduce", "apply"]
 Device = Literal["cpu", "gpu"]
@@ -116,7 +114,6 @@ def estimate(work: Work) -> Estimate:
             "weights": sum(p.elements for p in work.layout.parameters) * variable_bytes,
             "slots": len(work.optimizer.slot_names) * gradient_bytes,
             "moving_average": gradient_bytes if work.optimizer.ema is not None else 0,
-            "accumulators": _zeros_bytes(trained) * variable_bytes if _sums(work) else 0,
             "input": _input_bytes(work),
         }
     )
@@ -140,11 +137,6 @@ def estimate(work: Work) -> Estimate:
 def _sums(work: Work) -> int:
     """Sums over micro steps that are alive at once, each as large as all gradients."""
     return 1 + work.lanes if work.lanes is not None else int(work.micro_steps * work.side_by_side > 1)
-
-
-def _zeros_bytes(trained: Sequence[Parameter]) -> int:
-    """Numbers in the zeros from which sums start: constants of the graph, one for each shape, kept for ever."""
-    return sum(prod(shape) for shape in {p.shape for p in trained})
 
 
 def _micro_step(work: Work) -> Bytes:

@@ -84,24 +84,19 @@ class Accumulator:
     compile_part: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function
     """The engine's: how a micro step is compiled."""
 
-    def zeros(self, weights: Mapping[str, tf.Tensor]) -> Sums:
-        dtype = self.precision.variable
-        channels = sum(weights[f"{norm}/moving_mean"].shape[0] for norm in self.norms)
-        return Sums(
-            [tf.zeros(weights[name].shape, dtype) for name in self.trained],
-            tf.zeros([2 * channels], dtype),
-            tf.zeros([3], tf.float64),
-        )
-
-    def computed_zeros(self, weights: Mapping[str, tf.Tensor], argument: tf.Tensor) -> Sums:
+    def zeros(self, weights: Mapping[str, tf.Tensor], argument: tf.Tensor) -> Sums:
         """Zeros that depend on an argument of the traced function.
 
-        A sum of constants over the ranks is worked out once, when TensorFlow optimises the graph, and never asked for
+        Constants of the graph would stay in memory for ever, and the first gradients could not be added to them in place.
+        And a sum of constants over the ranks is worked out once, when TensorFlow optimises the graph, and never asked for
         again: this rank would fall out of step with the others.
         """
-        nothing = tf.minimum(tf.abs(argument), 0)
-        return tf.nest.map_structure(
-            lambda tensor: tensor + tf.cast(nothing, tensor.dtype), self.zeros(weights)
+        dtype, nothing = self.precision.variable, tf.minimum(tf.abs(argument), 0)
+        channels = sum(weights[f"{norm}/moving_mean"].shape[0] for norm in self.norms)
+        return Sums(
+            [tf.fill(weights[name].shape, tf.cast(nothing, dtype)) for name in self.trained],
+            tf.fill([2 * channels], tf.cast(nothing, dtype)),
+            tf.fill([3], tf.cast(nothing, tf.float64)),
         )
 
     def block(
@@ -125,7 +120,7 @@ class Accumulator:
             return self.micro_step(weights, part, seeds=seeds, scale=scale, fused=fused, remat=remat)
 
         if not parts:
-            return self.computed_zeros(weights, key)
+            return self.zeros(weights, key)
         if len(parts) == 1:
             return micro(batch, 0, parts[0])
         looped = len(parts) - 1 if peel_last or parts[-1] != parts[0] else len(parts)
@@ -137,7 +132,7 @@ class Accumulator:
             following = batch.take(tf.minimum(k + 1, alike - 1) * size, size)
             return k + 1, following, add(sums, micro(part, k * size, size))
 
-        start = (tf.constant(0), batch.take(tf.constant(0), size), self.zeros(weights))
+        start = (tf.constant(0), batch.take(tf.constant(0), size), self.zeros(weights, key))
         _, part, sums = tf.while_loop(lambda k, *_: k < looped, body, start, parallel_iterations=at_once)
         if looped == len(parts):
             return sums

@@ -143,9 +143,8 @@ def _whole(training: Training) -> Callable[[], Any]:
 
 def _zero_sums(training: Training) -> tuple[list[tf.Tensor], tf.Tensor]:
     update = training.update
-    zeros = update.accumulator.zeros(
-        {name: tf.convert_to_tensor(_local(v)) for name, v in update.state.weights.items()}
-    )
+    weights = {name: tf.convert_to_tensor(_local(v)) for name, v in update.state.weights.items()}
+    zeros = update.accumulator.zeros(weights, tf.constant(0))
     return list(zeros.gradients), zeros.statistics
 
 

@@ -25,7 +25,6 @@ def lane_sums(
     remat: bool,
 ) -> list[tf.Tensor]:
     """Traced, replica context. The sums of each of this replica's lanes: [lanes, values] and [lanes, counters]."""
-    zeros = accumulator.zeros(weights)
 
     def one_virtual_batch(j: tf.Tensor) -> Sums:
         seeds = tf.stack([key, tf.cast(batch.first_virtual + j, tf.int64)])[None]
@@ -34,13 +33,13 @@ def lane_sums(
 
     def one_lane(lane: tf.Tensor, arrays: list[tf.TensorArray]):
         bounds = batch.lane_bounds
+        zeros = accumulator.zeros(weights, lane)
         sums = accumulator.loop(one_virtual_batch, bounds[lane], bounds[lane + 1], zeros)
         flat = _flatten(sums)
         return lane + 1, [array.write(lane, value) for array, value in zip(arrays, flat, strict=True)]
 
-    arrays = [
-        tf.TensorArray(tensor.dtype, local_lanes, element_shape=tensor.shape) for tensor in _flatten(zeros)
-    ]
+    like = _flatten(accumulator.zeros(weights, key))
+    arrays = [tf.TensorArray(tensor.dtype, local_lanes, element_shape=tensor.shape) for tensor in like]
     loop = (tf.constant(0), arrays)
     arrays = tf.while_loop(lambda lane, _: lane < local_lanes, one_lane, loop, parallel_iterations=1)[1]
     return [array.stack() for array in arrays]

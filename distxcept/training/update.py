@@ -204,7 +204,7 @@ class Update:
         """Traced, replica context. As `_step`, but with zeros."""
         stop = common[2]
         weights = self._weights()
-        zeros = self.accumulator.computed_zeros(weights, zero)
+        zeros = self.accumulator.zeros(weights, zero)
         sums = zeros if lanes is None else empty_lanes(zeros, lanes // self.engine.replicas)
         return self._sum(weights, sums, tf.concat([stop, [1.0]], axis=0), common)
 
@@ -218,7 +218,9 @@ class Update:
             counters = tf.concat([sums.counters, flags], axis=0)
             gradients, (statistics, counters) = self.engine.sum(sums.gradients, [sums.statistics, counters])
         else:
-            gradients, statistics, counters = sum_lanes(self.engine, sums, self.accumulator.zeros(weights))
+            gradients, statistics, counters = sum_lanes(
+                self.engine, sums, self.accumulator.zeros(weights, common[0])
+            )
             with tf.control_dependencies([counters]):
                 _, (flags,) = self.engine.sum([], [tf.identity(flags)])
             counters = tf.concat([counters, flags], axis=0)

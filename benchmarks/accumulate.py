@@ -90,7 +90,8 @@ def verdicts(
     return lines
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def parsed(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[int]]:
+    """The arguments, and of them the numbers of micro steps."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -114,6 +115,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(
             f"--watched {args.watched}: {steps[-1]} micro steps an update and the warm-up need at least {least}"
         )
+    return args, steps
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args, steps = parsed(argv)
     chosen = contestants(steps, not args.no_keras)
     number_of = {contestant.name: k for contestant, k in chosen.values()}
     base = Setting(args.image_size, args.batch, width=args.width)

@@ -21,12 +21,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from distxcept.bench import contestants as ready_made
-from distxcept.bench import table
-from distxcept.bench.contestants import NO_POOL, STEADY_MALLOC
-from distxcept.bench.serve import UPDATES_AT_START
-from distxcept.bench.setting import Setting
-from distxcept.bench.turns import Contestant, ContestantFailed, Racing, Result, say, take_turns
+from distxcept.prove.race import contestants as ready_made
+from distxcept.prove.race import table
+from distxcept.prove.race.contestants import NO_POOL, STEADY_MALLOC
+from distxcept.prove.race.serve import UPDATES_AT_START
+from distxcept.prove.race.setting import Setting
+from distxcept.prove.race.turns import Contestant, ContestantFailed, Racing, Result, say, take_turns
 
 SPEED_BAR, GROWTH_BAR = 0.98, 1.02
 WATCHED = 256

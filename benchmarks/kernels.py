@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from distxcept.bench import table
-from distxcept.bench.setting import Setting
+from distxcept.prove.race import table
+from distxcept.prove.race.setting import Setting
 from distxcept.cluster.compute import ONEDNN
 from distxcept.model.layout import Layout
 

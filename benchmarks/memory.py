@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from distxcept.bench.contestants import STEADY_MALLOC
+from distxcept.prove.race.contestants import STEADY_MALLOC
 from distxcept.config.optimizer import OptimizerSection
 from distxcept.config.schema import Precision
 from distxcept.memory.estimate import Estimate, Work, estimate

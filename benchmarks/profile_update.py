@@ -18,8 +18,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from distxcept.bench import ours, table
-from distxcept.bench.setting import Setting
+from distxcept.prove.race import ours, table
+from distxcept.prove.race.setting import Setting
 from distxcept.memory.scaling import products
 from distxcept.model.layout import Layout
 

@@ -26,11 +26,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from distxcept.bench import contestants as ready_made
-from distxcept.bench import table
-from distxcept.bench.setting import Setting
-from distxcept.bench.timeline import read_timeline
-from distxcept.bench.turns import Contestant, Result, say, take_turns
+from distxcept.prove.race import contestants as ready_made
+from distxcept.prove.race import table
+from distxcept.prove.race.setting import Setting
+from distxcept.prove.race.timeline import read_timeline
+from distxcept.prove.race.turns import Contestant, Result, say, take_turns
 from distxcept.memory.links import Network, link_by_measurement
 from distxcept.memory.scaling import Work, predict, ready_parts
 from distxcept.model.layout import Layout

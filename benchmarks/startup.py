@@ -17,9 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from distxcept.bench import table
-from distxcept.bench.contestants import STOCK
-from distxcept.bench.turns import Contestant, say
+from distxcept.prove.race import table
+from distxcept.prove.race.contestants import STOCK
+from distxcept.prove.race.turns import Contestant, say
 
 HERE = Path(__file__).parent / "contestants"
 BAR = 1.15

@@ -21,11 +21,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from distxcept.bench import contestants as ready_made
-from distxcept.bench import table
-from distxcept.bench.contestants import STOCK, WITH_ONEDNN, in_ranks
-from distxcept.bench.setting import Setting
-from distxcept.bench.turns import Contestant, Result, say, take_turns
+from distxcept.prove.race import contestants as ready_made
+from distxcept.prove.race import table
+from distxcept.prove.race.contestants import STOCK, WITH_ONEDNN, in_ranks
+from distxcept.prove.race.setting import Setting
+from distxcept.prove.race.turns import Contestant, Result, say, take_turns
 
 HERE = Path(__file__).parent / "contestants"
 RANKS = 2

@@ -18,7 +18,7 @@ PICTURE = re.compile(r"```mermaid\n.*?```", re.DOTALL)
 PURPOSE = {
     "api": "from Python: Trainer, Run",
     "cli": "one file a command",
-    "bench": "speed, side by side",
+    "prove": "the guarantees, on this machine",
     "doctor": "is this machine ready",
     "launch": "start, supervise, restart ranks",
     "export": "Keras, SavedModel, TFLite, ONNX",

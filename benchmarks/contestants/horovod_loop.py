@@ -8,9 +8,9 @@ Gradients are reduced in one group, averaged, and applied by Keras' optimizer; w
 import os
 import sys
 
-from distxcept.bench.peers import images_and_labels, keras_xception
-from distxcept.bench.serve import Step, serve
-from distxcept.bench.setting import Setting
+from distxcept.prove.race.peers import images_and_labels, keras_xception
+from distxcept.prove.race.serve import Step, serve
+from distxcept.prove.race.setting import Setting
 
 
 class Ranks:

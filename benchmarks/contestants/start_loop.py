@@ -21,8 +21,8 @@ def main() -> None:
     import keras
     import tensorflow as tf
 
-    from distxcept.bench.peers import keras_xception
-    from distxcept.bench.setting import Setting
+    from distxcept.prove.race.peers import keras_xception
+    from distxcept.prove.race.setting import Setting
 
     STAGES["imports"], clock = time.time() - clock, time.time()
     data = keras.utils.image_dataset_from_directory(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from distxcept.cli.arguments import positive_number, seconds_number
 
 if TYPE_CHECKING:
-    from distxcept.bench.turns import Contestant
+    from distxcept.prove.race.turns import Contestant
 
 EXAMPLES = """\
 examples:
@@ -58,9 +58,9 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from distxcept.bench import table
-    from distxcept.bench.setting import Setting
-    from distxcept.bench.turns import say, take_turns
+    from distxcept.prove.race import table
+    from distxcept.prove.race.setting import Setting
+    from distxcept.prove.race.turns import say, take_turns
     from distxcept.errors import ConfigError
 
     if not 71 <= args.image_size <= 4096 or not 0 < args.width <= 2:
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _contestants(ranks: int | None, side_by_side: int | None) -> "list[Contestant]":
-    from distxcept.bench import contestants
+    from distxcept.prove.race import contestants
     from distxcept.errors import ConfigError
 
     found = [

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "distxcept"
 LAYERS = [
     "api",
     "cli",
-    "bench",
+    "prove",
     "doctor",
     "launch",
     "export",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from distxcept.bench.timeline import read_timeline
+from distxcept.prove.race.timeline import read_timeline
 
 NAMES = {
     1: "distxcept_gradients_0",

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from distxcept.bench.serve import Alone, ProcessMemory, Step, _measured
+from distxcept.prove.race.serve import Alone, ProcessMemory, Step, _measured
 
 
 def test_a_turn_counts_its_own_memory_only():

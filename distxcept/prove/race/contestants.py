@@ -5,7 +5,7 @@ import shutil
 import sys
 from importlib.util import find_spec
 
-from distxcept.bench.turns import Contestant
+from distxcept.prove.race.turns import Contestant
 from distxcept.cluster.compute import NAMES, ONEDNN
 from distxcept.launch.hosts import Host
 from distxcept.launch.mpi import Wiring, launch_command
@@ -43,30 +43,30 @@ def in_ranks(ranks: int, program: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def ours() -> Contestant:
-    return Contestant("distxcept", module("distxcept.bench.ours"), STOCK, "as distxcept train runs it")
+    return Contestant("distxcept", module("distxcept.prove.race.ours"), STOCK, "as distxcept train runs it")
 
 
 def ours_stock() -> Contestant:
     about = "TensorFlow's own choice of kernels"
-    return Contestant("distxcept, stock environment", module("distxcept.bench.ours", "--stock"), STOCK, about)
+    return Contestant("distxcept, stock environment", module("distxcept.prove.race.ours", "--stock"), STOCK, about)
 
 
 def ours_in_ranks(ranks: int, share: str) -> Contestant:
     shared = "the batch is divided" if share == "split" else "each rank has the batch"
-    command = in_ranks(ranks, module("distxcept.bench.ours", "--share", share))
+    command = in_ranks(ranks, module("distxcept.prove.race.ours", "--share", share))
     title = f"distxcept, {ranks} ranks{', batch divided' * (share == 'split')}"
     return Contestant(title, command, STOCK, f"Horovod over MPI, cores divided; {shared}")
 
 
 def ours_bare(ranks: int) -> Contestant:
-    command = in_ranks(ranks, module("distxcept.bench.ours", "--bare"))
+    command = in_ranks(ranks, module("distxcept.prove.race.ours", "--bare"))
     return Contestant(
         f"distxcept, {ranks} times", command, STOCK, "cores divided, nothing exchanged: the limit of ranks"
     )
 
 
 def ours_side_by_side(batches: int, share: str = "each") -> Contestant:
-    command = module("distxcept.bench.ours", "--side-by-side", str(batches), "--share", share)
+    command = module("distxcept.prove.race.ours", "--side-by-side", str(batches), "--share", share)
     shared = "the batch is divided into" if share == "split" else "an update has"
     title = f"distxcept, {batches} side by side{', batch divided' * (share == 'split')}"
     return Contestant(title, command, STOCK, f"one process; {shared} {batches} virtual batches, a core each")
@@ -76,7 +76,7 @@ def ours_mirrored(devices: int, share: str, *, threads: int) -> Contestant:
     options = ["--devices", str(devices), "--share", share, f"engine.threads={threads}"]
     about = f"logical CPUs of one process, {threads} thread{'s' * (threads > 1)} each"
     return Contestant(
-        f"distxcept, mirrored {devices}", module("distxcept.bench.ours", *options), STOCK, about
+        f"distxcept, mirrored {devices}", module("distxcept.prove.race.ours", *options), STOCK, about
     )
 
 
@@ -84,11 +84,11 @@ def keras_fit(jit: str, *, onednn: bool | None = None, accumulate: bool = False)
     """`onednn` None: as TensorFlow chooses."""
     options = ["--jit", jit, *(["--accumulate"] if accumulate else [])]
     name = f"keras fit, jit_compile {'auto' if jit == 'auto' else jit == 'on'}"
-    return _peer(name, module("distxcept.bench.peers", "fit", *options), onednn)
+    return _peer(name, module("distxcept.prove.race.peers", "fit", *options), onednn)
 
 
 def loop(*, onednn: bool | None = None) -> Contestant:
-    return _peer("hand-written tf.function loop", module("distxcept.bench.peers", "loop"), onednn)
+    return _peer("hand-written tf.function loop", module("distxcept.prove.race.peers", "loop"), onednn)
 
 
 def _peer(name: str, command: tuple[str, ...], onednn: bool | None) -> Contestant:

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.profile_update import operation_seconds, training_flops
-from distxcept.bench.setting import Setting
+from distxcept.prove.race.setting import Setting
 
 
 def test_operations_are_summed_by_kind_and_nothing_else_counts(tmp_path):

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from benchmarks import plots
-from distxcept.bench import table
-from distxcept.bench.setting import Setting
-from distxcept.bench.turns import Contestant, Result, Turn
+from distxcept.prove.race import table
+from distxcept.prove.race.setting import Setting
+from distxcept.prove.race.turns import Contestant, Result, Turn
 
 
 def result(name: str, seconds: float) -> Result:

@@ -1,7 +1,7 @@
 """Contestants that are not this package: what people write who train Xception with Keras.
 
-    python -m distxcept.bench.peers fit [--jit on|off|auto] [--accumulate] SETTING     keras.Model.fit
-    python -m distxcept.bench.peers loop SETTING                                       a tf.function of their own
+    python -m distxcept.prove.race.peers fit [--jit on|off|auto] [--accumulate] SETTING     keras.Model.fit
+    python -m distxcept.prove.race.peers loop SETTING                                       a tf.function of their own
 
 They get their images ready for use, as float32. `--accumulate` lets Keras sum the gradients of the setting's micro steps;
 without it every micro step changes the weights.
@@ -12,8 +12,8 @@ import os
 import time
 from typing import Any
 
-from distxcept.bench.serve import Step, serve
-from distxcept.bench.setting import Setting
+from distxcept.prove.race.serve import Step, serve
+from distxcept.prove.race.setting import Setting
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 

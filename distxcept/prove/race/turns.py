@@ -24,7 +24,7 @@ from typing import IO, Any
 
 import psutil
 
-from distxcept.bench.setting import Setting
+from distxcept.prove.race.setting import Setting
 from distxcept.cluster.tether import die_with_parent
 
 MEMORY_PART = 0.8

@@ -1,4 +1,4 @@
-"""Side by side with others on the same machine: programs that take turns, one at a time, and what comes of it.
+"""Programs that take turns on the same machine, one at a time, and the ratios of their speeds.
 
 turns.py    starts the contestants and lets them take turns
 serve.py    a contestant's side of that: build, warm up, then so many steps whenever asked

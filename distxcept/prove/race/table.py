@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from distxcept import __version__
-from distxcept.bench.setting import Setting
-from distxcept.bench.turns import Result, Spread
+from distxcept.prove.race.setting import Setting
+from distxcept.prove.race.turns import Result, Spread
 from distxcept.cluster.machine import package_versions, processor_name
 
 PACKAGES = ("tensorflow", "keras", "horovod", "numpy")

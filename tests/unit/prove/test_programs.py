@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import accumulate, scale, step
-from distxcept.bench import contestants, table
-from distxcept.bench.serve import UPDATES_AT_START
-from distxcept.bench.setting import Setting
-from distxcept.bench.turns import Contestant, Result, Turn
+from distxcept.prove.race import contestants, table
+from distxcept.prove.race.serve import UPDATES_AT_START
+from distxcept.prove.race.setting import Setting
+from distxcept.prove.race.turns import Contestant, Result, Turn
 from distxcept.cli import bench
 from distxcept.cli.main import main
 
@@ -218,7 +218,7 @@ def test_the_command(monkeypatch, capsys):
 
 
 def test_as_many_batches_at_once_as_asked():
-    from distxcept.bench.ours import config_of
+    from distxcept.prove.race.ours import config_of
 
     last = bench._contestants(None, 3)[-1]
     assert last.command[-4:-2] == ("--side-by-side", "3")

@@ -1,6 +1,6 @@
 """The contestant that is this package: updates as `distxcept train` runs them, on one batch that is read before.
 
-    python -m distxcept.bench.ours [KEY=VALUE …] [--stock] [--share split|each] [--side-by-side N] [--bare] SETTING
+    python -m distxcept.prove.race.ours [KEY=VALUE …] [--stock] [--share split|each] [--side-by-side N] [--bare] SETTING
 
 Under mpirun with several ranks. With `--side-by-side N` a micro step has N virtual batches, for as many cores.
 `--share each` gives every replica and each of those the setting's batch, `split` divides it. `--bare`: each rank trains for
@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from distxcept.bench.serve import ProcessMemory, Step, serve
-from distxcept.bench.setting import Setting
+from distxcept.prove.race.serve import ProcessMemory, Step, serve
+from distxcept.prove.race.setting import Setting
 from distxcept.cluster import detect
 from distxcept.config.load import load_config
 from distxcept.config.schema import Config

@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distxcept.bench import table, turns
-from distxcept.bench.serve import UPDATES_AT_START
-from distxcept.bench.setting import Setting
-from distxcept.bench.turns import Contestant, Racing, Spread, take_turns
+from distxcept.prove.race import table, turns
+from distxcept.prove.race.serve import UPDATES_AT_START
+from distxcept.prove.race.setting import Setting
+from distxcept.prove.race.turns import Contestant, Racing, Spread, take_turns
 
 ROOT = str(Path(__file__).parents[3])
 STUB = str(Path(__file__).with_name("stub.py"))

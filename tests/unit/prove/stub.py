@@ -2,8 +2,8 @@
 
 import sys
 
-from distxcept.bench.serve import UPDATES_AT_START, Step, serve
-from distxcept.bench.setting import Setting
+from distxcept.prove.race.serve import UPDATES_AT_START, Step, serve
+from distxcept.prove.race.setting import Setting
 
 seconds, *how, setting = sys.argv[1:]
 done = 0

@@ -11,7 +11,14 @@ from distxcept.memory.nvml import GpuState
 CPU_OWN_BYTES = 740 * 2**20
 """Interpreter, TensorFlow and the traced graph of the update: measured by benchmarks/memory.py."""
 GPU_OWN_BYTES = 600 * 2**20
-"""CUDA context, cuDNN and cuBLAS, outside of TensorFlow's allocator. An assumption: no GPU was at hand to measure."""
+"""CUDA context, cuDNN and cuBLAS, outside of the allocator. Published for PyTorch on an A100; not measured here."""
+CPU_MARGIN = 0.05
+"""Of the tensors of an update: the estimate is no measurement."""
+GPU_MARGIN = 0.25
+"""Of the tensors of an update: what the allocator holds between them, and what libraries take through it.
+
+By published runs of Xception with PyTorch's allocator (docs/memory.md). For TensorFlow's on a GPU it is not verified.
+"""
 HOST_PART = 0.5
 """Of the host's free memory that a run takes without having been told how much."""
 BESIDE_BYTES = 64 * 2**20
@@ -36,13 +43,23 @@ class Budget:
 
     @property
     def tensor_bytes(self) -> int:
-        """What is left for the update."""
+        """What is left for the update, with its margin."""
         left = self.memory_bytes - self.own_bytes - self.reserve_bytes
         if self.limit_bytes is None:
             return max(0, left)
         # On a GPU the limit is that of TensorFlow's allocator; on the host it is that of the whole process.
         limit = self.limit_bytes - (self.own_bytes + self.reserve_bytes if self.device == "cpu" else 0)
         return max(0, min(left, limit))
+
+    @property
+    def margin(self) -> float:
+        """Room beside the tensors of an update, as a part of them."""
+        return GPU_MARGIN if self.device == "gpu" else CPU_MARGIN
+
+    @property
+    def usable_bytes(self) -> int:
+        """What an estimate may come to: the tensors alone, without the margin."""
+        return int(self.tensor_bytes / (1 + self.margin))
 
 
 def gpu_budget(name: str, memory_bytes: int, memory: MemorySection) -> Budget:

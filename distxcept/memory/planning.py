@@ -20,9 +20,6 @@ from distxcept.model.layout import Layout
 
 ASSUMED_CLASSES = 1000
 
-SAFETY = 0.05
-"""Part of the budget left free: the estimate is no measurement."""
-
 
 @dataclass(frozen=True)
 class Proposal:
@@ -40,7 +37,7 @@ class Proposal:
 
     @property
     def usable_bytes(self) -> int:
-        return round(self.budget.tensor_bytes * (1 - SAFETY))
+        return self.budget.usable_bytes
 
     @property
     def reduction_bytes(self) -> int:

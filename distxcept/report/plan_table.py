@@ -11,7 +11,7 @@ from distxcept.memory.candidates import Candidate
 from distxcept.memory.estimate import KINDS
 from distxcept.memory.liveness import Kind
 from distxcept.memory.memory_plan import MemoryPlan
-from distxcept.memory.planning import SAFETY, Proposal
+from distxcept.memory.planning import Proposal
 
 BAR_WIDTH = 50
 COLOURS: dict[Kind, str] = {
@@ -38,6 +38,7 @@ def as_json(plan: Proposal) -> dict[str, Any]:
             "own_bytes": budget.own_bytes,
             "reserve_bytes": budget.reserve_bytes,
             "limit_bytes": budget.limit_bytes,
+            "margin": budget.margin,
             "usable_bytes": plan.usable_bytes,
         },
         "batch": {
@@ -154,10 +155,12 @@ def show(plan: Proposal, console: Console) -> None:
 
 def _device_line(plan: Proposal) -> str:
     budget = plan.budget
-    parts = [f"{show_size(budget.own_bytes)} for TensorFlow{' and CUDA' * (budget.device == 'gpu')} itself"]
+    whose = "CUDA and its libraries" if budget.device == "gpu" else "TensorFlow itself"
+    parts = [f"{show_size(budget.own_bytes)} for {whose}"]
     if budget.reserve_bytes:
         parts.append(f"{show_size(budget.reserve_bytes)} reserve")
-    parts.append(f"{SAFETY:.0%} for safety")
+    why = "fragmentation of the allocator" if budget.device == "gpu" else "safety"
+    parts.append(f"{budget.margin:.0%} of the tensors for {why}")
     limit = "" if budget.limit_bytes is None else f", memory.limit {show_size(budget.limit_bytes)}"
     return f"{budget.name}{limit}; less {', '.join(parts)}: {show_size(plan.usable_bytes)} usable"
 
@@ -235,10 +238,13 @@ def _show_bars(plan: Proposal, candidate: Candidate, console: Console) -> None:
     console.print(
         f"\n{estimated}at the peak ({candidate.estimate.phase}) of micro batch {candidate.micro_batch}{remat}:"
     )
-    own = "TensorFlow itself" if budget.device == "cpu" else "TensorFlow, CUDA"
+    own = "TensorFlow itself" if budget.device == "cpu" else "CUDA, libraries"
     rows = [(KINDS[kind], size, COLOURS[kind]) for kind, size in candidate.estimate.kinds.items() if size]
+    rows.append((f"margin of {budget.margin:.0%}", round(candidate.needed_bytes * budget.margin), "yellow"))
     rows.append((own, budget.own_bytes, "red"))
-    most = min(budget.memory_bytes, budget.limit_bytes or budget.memory_bytes)
+    outside = budget.own_bytes if budget.device == "gpu" else 0  # a limit on a GPU is that of the allocator
+    limit = budget.memory_bytes if budget.limit_bytes is None else budget.limit_bytes + outside
+    most = min(budget.memory_bytes, limit)
     left = most - sum(size for _, size, _ in rows)
     rows.append(("left" if left >= 0 else "missing", abs(left), "bright_black" if left >= 0 else "bold red"))
     whole = max(most, sum(size for name, size, _ in rows if name != "missing"))

@@ -6,7 +6,9 @@ from distxcept.config.schema import MemorySection
 from distxcept.errors import ConfigError
 from distxcept.memory.budget import (
     BESIDE_BYTES,
+    CPU_MARGIN,
     CPU_OWN_BYTES,
+    GPU_MARGIN,
     GPU_OWN_BYTES,
     beside_update,
     fullest_card_budget,
@@ -50,6 +52,19 @@ def test_of_a_host(replicas, processes, memory, expected):
     assert found.tensor_bytes == expected
     assert ("shared by 2 replicas" in found.name) == (replicas == 2)
     assert ("8.0 GiB free, 50% of it taken" in found.name) == (not memory)
+
+
+@pytest.mark.parametrize(
+    ("budget", "margin"),
+    [
+        (gpu_budget("a card", 8 * GIB, MemorySection()), GPU_MARGIN),
+        (gpu_budget("a card", 8 * GIB, MemorySection(limit="2GiB")), GPU_MARGIN),
+        (host_budget(8 * GIB, 1, 1, MemorySection()), CPU_MARGIN),
+    ],
+)
+def test_tensors_and_their_margin_fit_exactly(budget, margin):
+    assert budget.margin == margin
+    assert budget.usable_bytes * (1 + margin) == pytest.approx(budget.tensor_bytes, abs=2)
 
 
 def card(index: int, free: int | None) -> GpuState:

@@ -14,7 +14,9 @@ HARMLESS = (
     "engine", "memory", "checkpoint",
 )  # fmt: skip
 # Exceptions to the above: they alter what is computed.
-HARMFUL = ("engine.compression", "engine.reduction", "engine.lanes")
+HARMFUL = ("engine.compression", "engine.reduction", "engine.lanes", "engine.tf32")
+# Keys that came later are left out where they change nothing, so that older runs keep their identity.
+ABSENT_MEANS = {"engine.tf32": "on"}
 
 
 def training_identity(config: Config, data_digest: str) -> dict[str, Any]:
@@ -26,6 +28,9 @@ def training_identity(config: Config, data_digest: str) -> dict[str, Any]:
     # A cosine ends with the run, so there its length is part of the training.
     if config.optimizer.schedule.kind == "cosine":
         flat["schedule ends at"] = [config.run.epochs, config.run.updates]
+    # An ordered reduction has it off in any case.
+    if config.engine.allows_tf32 or config.engine.reduction == "ordered":
+        del flat["engine.tf32"]
     return {key: value for key, value in flat.items() if not _harmless(key)}
 
 
@@ -37,9 +42,8 @@ def identity_digest(identity: dict[str, Any]) -> str:
 def differences(saved: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
     """Keys that differ, as `key: saved → wanted`."""
     keys = sorted(saved.keys() | wanted.keys())
-    return [
-        f"{key}: {saved.get(key)} → {wanted.get(key)}" for key in keys if saved.get(key) != wanted.get(key)
-    ]
+    pairs = {key: [one.get(key, ABSENT_MEANS.get(key)) for one in (saved, wanted)] for key in keys}
+    return [f"{key}: {old} → {new}" for key, (old, new) in pairs.items() if old != new]
 
 
 def _harmless(key: str) -> bool:

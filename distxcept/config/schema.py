@@ -263,6 +263,16 @@ class EngineSection(Section):
         default="auto",
         description="XLA compiles the micro step; auto: off (on a CPU it is slower, on a GPU it has not been measured)",
     )
+    tf32: Switch = Field(
+        default="auto",
+        description="float32 products on GPUs since Ampere may round their inputs to 10 bits (TF32), which is faster; "
+        "auto: on, as TensorFlow does by itself, but off with an ordered reduction",
+    )
+    deterministic: Switch = Field(
+        default="auto",
+        description="use only kernels that repeat their bits from run to run, slower on a GPU; auto: off, but on with an "
+        "ordered reduction",
+    )
     compression: Literal["none", "fp16"] = Field(
         default="none", description="gradients on the wire between ranks"
     )
@@ -293,8 +303,28 @@ class EngineSection(Section):
         """What `jit` comes to."""
         return self.jit == "on"
 
+    @property
+    def allows_tf32(self) -> bool:
+        """What `tf32` comes to."""
+        return self.tf32 == "on" or (self.tf32 == "auto" and self.reduction == "fast")
+
+    @property
+    def is_deterministic(self) -> bool:
+        """What `deterministic` comes to."""
+        return self.deterministic == "on" or (self.deterministic == "auto" and self.reduction == "ordered")
+
     @model_validator(mode="after")
     def _ordered_is_exact(self) -> Self:
+        if self.reduction == "ordered" and self.tf32 == "on":
+            raise contradiction("tf32", "an ordered reduction needs tf32 off (or auto), not on")
+        if self.reduction == "ordered" and self.deterministic == "off":
+            raise contradiction(
+                "deterministic", "an ordered reduction needs deterministic on (or auto), not off"
+            )
+        if self.is_deterministic and self.jit == "on":
+            raise contradiction(
+                "jit", "deterministic kernels need jit off: XLA has none for the gradient of max pooling"
+            )
         if self.reduction == "ordered" and self.compression != "none":
             raise contradiction("reduction", f"ordered needs compression none, not {self.compression}")
         if self.reduction == "ordered" and self.shares is not None:

@@ -3,6 +3,7 @@
 from distxcept.cluster import Placement
 from distxcept.config.schema import EngineSection
 from distxcept.engines.base import Engine
+from distxcept.engines.numerics import set_numerics
 from distxcept.errors import ConfigError
 
 __all__ = ["Engine", "create_engine"]
@@ -14,6 +15,7 @@ def create_engine(
     config: EngineSection, placement: Placement, *, gpu_limit_bytes: int | None = None
 ) -> Engine:
     """Eager, once a process, before anything touches a device."""
+    set_numerics(config)
     name = _choose(config, placement) if config.name == "auto" else config.name
     if placement.is_distributed and name != "horovod":
         raise ConfigError(

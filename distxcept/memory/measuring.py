@@ -55,7 +55,9 @@ def measure(
     options = [one for one in proposal.candidates if not unheld or one.needed_bytes <= proposal.usable_bytes]
     cache = Cache.of_user()
     relevant = {name: trial["config"][name] for name in RELEVANT}
-    settings = {**in_effect(), "jit": proposal.config.engine.compiles, "mix": _mix(proposal.config)}
+    engine = proposal.config.engine
+    settings = {**in_effect(), "jit": engine.compiles, "mix": _mix(proposal.config)}
+    settings |= {"tf32": engine.allows_tf32, "deterministic": engine.is_deterministic}
     about = {name: value for name, value in trial.items() if name != "device"}  # equal cards are of one kind
     key = cache.key({**about, "config": relevant, "kind": kind, "settings": settings})
     known = {(m.micro_batch, m.remat): m for m in cache.read(key) or []}

@@ -60,6 +60,7 @@ def run_trial(request: Request) -> Trial:
     from distxcept.batching import plan_batches
     from distxcept.config.schema import Config
     from distxcept.engines.devices import one_thread_each, prepare_devices
+    from distxcept.engines.numerics import set_numerics
     from distxcept.engines.single import SingleEngine
     from distxcept.memory.budget import BESIDE_BYTES
     from distxcept.memory.limit import limit_process
@@ -70,6 +71,7 @@ def run_trial(request: Request) -> Trial:
     from distxcept.training.update import Update
 
     config = Config.model_validate(request.config)
+    set_numerics(config.engine)
     on_cpu = request.device.startswith("CPU")
     (device,) = prepare_devices(
         [request.device], request.threads, limit_bytes=None if on_cpu else request.limit_bytes

@@ -21,6 +21,7 @@ import tensorflow as tf
 from distxcept.batching import BatchPlan
 from distxcept.config.schema import Config
 from distxcept.engines import Engine
+from distxcept.engines.numerics import clock
 from distxcept.memory.limit import release_memory
 from distxcept.model.freezing import trained_norms, trained_parameters
 from distxcept.model.network import Network
@@ -262,4 +263,4 @@ def all_at_once(sums: Sums | list[tf.Tensor]) -> Sums | list[tf.Tensor]:
 def time_when_known(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """Traced, replica context. Seconds since 1970 at which the last of these was computed; nothing waits for it."""
     with tf.control_dependencies(list(tensors)):
-        return tf.timestamp()
+        return clock()

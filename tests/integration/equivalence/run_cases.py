@@ -33,6 +33,7 @@ from starving import failing_late, starving
 from distxcept.engines import Engine, create_engine
 from distxcept.engines.devices import prepare_devices
 from distxcept.engines.mirrored import MirroredEngine
+from distxcept.engines.numerics import set_numerics
 from distxcept.engines.single import SingleEngine
 from distxcept.report.run_folder import RunFiles
 from distxcept.training.build import build_training
@@ -94,6 +95,7 @@ def run_case(case: Case, engine: Engine, folder: Path) -> None:
     hungry = (failing_late if case.late else starving)(dict(case.starved), engine.rank)
     config = Config.model_validate(case.config())
     engine.jit = config.engine.compiles  # engines are shared by the cases
+    set_numerics(config.engine)
     with short_xception(), hungry, Tracings() as tracings, CONTROLS[case.control](engine, case):
         training = build_training(config, engine)
         log = Log()

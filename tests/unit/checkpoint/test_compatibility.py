@@ -18,6 +18,8 @@ def identity(changes: dict, digest: str = "d") -> dict:
         {"run": {"epochs": 20}},
         {"run": {"name": "other", "log_every": 3}},
         {"engine": {"name": "mirrored", "devices": 2, "threads": 1}},
+        {"engine": {"deterministic": "on"}},
+        {"engine": {"tf32": "on"}},
         {"batch": {"micro": 32}},
         {"checkpoint": {"keep": 9}},
         {"data": BASE["data"] | {"validation": {"kind": "synthetic", "samples": 4, "classes": 2}}},
@@ -37,11 +39,18 @@ def test_harmless(changes):
         ({"precision": "float64"}, "precision: float32 → float64"),
         ({"engine": {"compression": "fp16"}}, "engine.compression: none → fp16"),
         ({"engine": {"reduction": "ordered"}}, "engine.reduction: fast → ordered"),
+        ({"engine": {"reduction": "ordered", "tf32": "off"}}, "engine.reduction: fast → ordered"),
+        ({"engine": {"tf32": "off"}}, "engine.tf32: on → off"),
         ({"model": {"dropout": 0.1}}, "model.dropout: 0.5 → 0.1"),
     ],
 )
 def test_harmful(changes, key):
     assert differences(identity({}), identity(changes)) == [key]
+
+
+def test_a_run_from_before_tf32_was_a_key_keeps_its_identity():
+    assert "engine.tf32" not in identity({})
+    assert differences(identity({"engine": {"tf32": "off"}}), identity({})) == ["engine.tf32: off → on"]
 
 
 def test_other_data_is_another_training():

@@ -141,6 +141,8 @@ SCALARS: list[tuple[str, list[Any], list[Any]]] = [
     ("engine.reduction", ["fast", "ordered"], [None, "tree"]),
     ("engine.lanes", [1, 8], NO_COUNT),
     ("engine.jit", ["auto", "on", "off"], ["yes", None, 1]),
+    ("engine.tf32", ["auto", "on", "off"], ["yes", None, 1]),
+    ("engine.deterministic", ["auto", "on", "off"], ["yes", None, 1]),
     ("engine.overlap", ["auto", "on", "off"], ["yes", None, 1]),
     ("engine.check_every", [1], NO_COUNT),
     ("engine.peer_timeout", [2.0, 30], [1, 0, -1, INF, NAN, True, "30 s", None]),
@@ -297,6 +299,21 @@ def test_on_and_off_may_come_as_booleans_from_other_yaml_tools():
 
 
 @pytest.mark.parametrize(
+    ("engine", "tf32", "deterministic"),
+    [
+        ({}, True, False),
+        ({"tf32": "off"}, False, False),
+        ({"deterministic": "on"}, True, True),
+        ({"reduction": "ordered"}, False, True),
+        ({"reduction": "ordered", "tf32": "off", "deterministic": "on"}, False, True),
+    ],
+)
+def test_an_ordered_reduction_implies_exact_kernels(engine, tf32, deterministic):
+    section = Config.model_validate({**MINIMAL, "engine": engine}).engine
+    assert (section.allows_tf32, section.is_deterministic) == (tf32, deterministic)
+
+
+@pytest.mark.parametrize(
     ("sections", "message"),
     [
         ({"run": {"epochs": 1, "updates": 1}}, "run.updates: given together with epochs"),
@@ -311,6 +328,16 @@ def test_on_and_off_may_come_as_booleans_from_other_yaml_tools():
             "engine.reduction: ordered needs compression none, not fp16",
         ),
         ({"engine": {"reduction": "ordered", "shares": [1, 2]}}, "engine.shares: an ordered reduction"),
+        (
+            {"engine": {"reduction": "ordered", "tf32": "on"}},
+            "engine.tf32: an ordered reduction needs tf32 off (or auto), not on",
+        ),
+        (
+            {"engine": {"reduction": "ordered", "deterministic": "off"}},
+            "engine.deterministic: an ordered reduction needs deterministic on (or auto), not off",
+        ),
+        ({"engine": {"deterministic": "on", "jit": "on"}}, "engine.jit: deterministic kernels need jit off"),
+        ({"engine": {"reduction": "ordered", "jit": "on"}}, "engine.jit: deterministic kernels need jit off"),
         (
             {"run": {"early_stopping": {}}},
             "run.early_stopping: validation_loss needs data.validation or validation_fraction",

@@ -16,12 +16,13 @@ from tests.unit.memory.samples import GIB, card
 MIB = 2**20
 
 
-def proposal(free_bytes: int, **data):
+def proposal(free_bytes: int, engine=None, **data):
     config = Config.model_validate(
         {
             "model": {"image_size": 96, "width": 0.25},
             "data": {"train": {"kind": "synthetic", "samples": 64, "classes": 4}} | data,
             "batch": {"global": 32, "virtual": 8},
+            "engine": engine or {},
         }
     )
     budget = gpu_budget("a card", free_bytes, config.memory)
@@ -101,6 +102,9 @@ def test_an_equal_card_and_some_mib_more_or_less_need_no_new_trial(monkeypatch, 
         ({"augment": {"mixup": 0.2}}, True),
         ({"augment": {"cutmix": 1.0}}, True),
         ({"cores": 2}, True),
+        ({"engine": {"tf32": "off"}}, True),
+        ({"engine": {"deterministic": "on"}}, True),
+        ({"engine": {"tf32": "on", "deterministic": "off"}}, False),  # as they are by default
         ({"augment": None}, False),
         ({"augment": {"flip": False}}, False),  # the step does not see what the host does before it
     ],

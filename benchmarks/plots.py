@@ -58,24 +58,14 @@ def accumulate(found: dict[str, Any]) -> Figure:
 
 
 def scale(found: dict[str, Any]) -> Figure:
-    """Measured and predicted time of an update."""
+    """Time of an update by ranks and batch."""
     figure, place = pyplot.subplots(figsize=(8, 4))
-    rows = found["model"]
-    numbers = range(len(rows))
-    place.bar(
-        [n - 0.2 for n in numbers],
-        [r["measured_seconds"] for r in rows],
-        0.4,
-        label="measured",
-        color=OTHERS,
-    )
-    place.bar(
-        [n + 0.2 for n in numbers], [r["predicted_seconds"] for r in rows], 0.4, label="predicted", color=OURS
-    )
-    place.set_xticks(list(numbers), [f"{r['ranks']} × {r['batch']}" for r in rows])
+    rows = sorted(found["updates"], key=lambda row: (str(row["ranks"]), row["batch"]))
+    names = [f"{row['ranks']} × {row['batch']}" for row in rows]
+    place.bar(names, [row["seconds"] for row in rows], color=OURS)
+    place.tick_params(axis="x", rotation=30)
     place.set_xlabel("ranks × batch of each")
     place.set_ylabel("seconds an update")
-    place.legend()
     return figure
 
 

@@ -18,10 +18,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from distxcept.model.layout import Layout
 from distxcept.prove.race import ours, table
 from distxcept.prove.race.setting import Setting
-from distxcept.memory.scaling import products
-from distxcept.model.layout import Layout
 
 WARM_UP, UPDATES = 3, 3
 SIDE = 4096
@@ -57,10 +56,19 @@ def matrix_flops_per_second() -> float:
     return 2 * SIDE**3 / min(seconds)
 
 
+def products(layout: Layout, image_size: int) -> int:
+    """Multiplications of one image's forward pass."""
+    total = layout.features * layout.classes
+    for convolution, side in layout.convolutions(image_size):
+        kernels = sum(parameter.elements for parameter in convolution.parameters() if parameter.decays)
+        total += kernels * convolution.output_side(side) ** 2
+    return total
+
+
 def training_flops(setting: Setting) -> float:
     """Of the multiplications and additions of an update's convolutions: forward, gradient of inputs, of weights."""
     layout = Layout(classes=setting.classes, width=setting.width)
-    return 3 * 2 * setting.batch * sum(number for _, number in products(layout, setting.image_size))
+    return 3 * 2 * setting.batch * products(layout, setting.image_size)
 
 
 def profile(setting: Setting, overrides: list[str]) -> dict[str, Any]:

@@ -5,16 +5,16 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from distxcept.cli.arguments import add_config_arguments, number_between, replicas_number
+from distxcept.cli.arguments import add_config_arguments, replicas_number
 
 if TYPE_CHECKING:
     from distxcept.config.schema import Config
     from distxcept.memory.candidates import Candidate
-    from distxcept.memory.links import Algorithm, Network
+    from distxcept.memory.links import Algorithm
     from distxcept.memory.planning import Proposal
     from distxcept.memory.probe import Measured
+    from distxcept.memory.reduction import Reduction
     from distxcept.memory.target import Target
-    from distxcept.memory.worlds import Reduction, Scaling
 
 PER_NODE = 8
 
@@ -25,7 +25,7 @@ examples:
   distxcept plan configs/flowers.yaml --memory 6GiB batch.virtual=8 model.image_size=256
   distxcept plan configs/flowers.yaml --device T4 --json
   distxcept plan configs/quickstart.yaml --probe memory.limit=2GiB        measured on this machine
-  distxcept plan configs/imagenet_large_batch.yaml --device A100 --world 64 --network nvlink,100Gb --images-per-second 600
+  distxcept plan configs/imagenet_large_batch.yaml --device A100 --world 64 --network nvlink,100Gb
 
 Nothing in the table changes the result of the training; it changes what fits and how fast it is.
 exit codes: 0 there is a plan that fits · 2 usage or config · 4 nothing fits; the ways out are shown
@@ -33,7 +33,7 @@ exit codes: 0 there is a plan that fits · 2 usage or config · 4 nothing fits; 
 
 
 def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
-    summary = "what a run needs in memory, what fits, and which plan is the fastest"
+    summary = "estimate memory and choose the fastest plan that fits"
     parser = subparsers.add_parser(
         "plan",
         help=summary,
@@ -49,15 +49,10 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--network",
         metavar="LINK",
-        help="what joins the devices, for a predicted speed: 100Gb, 100Gb-rdma, 1.5GB/s@50us, nvlink,100Gb (pcie,25Gb)",
+        help="links between the devices, for the time of a reduction: 100Gb, 100Gb-rdma, 1.5GB/s@50us, nvlink,100Gb "
+        "(pcie,25Gb)",
     )
     parser.add_argument("--per-node", type=replicas_number, metavar="N", help="devices that share a node (8)")
-    parser.add_argument(
-        "--images-per-second", type=_speed, metavar="X", help="speed of one device; --probe measures it"
-    )
-    parser.add_argument(
-        "--jitter", type=_part, metavar="X", help="how much a device's time varies, as a part of it (0.02)"
-    )
     parser.add_argument(
         "--probe",
         action="store_true",
@@ -95,14 +90,6 @@ def _probe(
     return best, measured
 
 
-def _speed(text: str) -> float:
-    return number_between(text, 0.001, 1e7, what="speed in images a second")
-
-
-def _part(text: str) -> float:
-    return number_between(text, 0.0, 1.0, what="part between 0 and 1")
-
-
 def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
@@ -111,8 +98,8 @@ def run(args: argparse.Namespace) -> int:
     from distxcept.data.peek import peek
     from distxcept.errors import DoesNotFitError
     from distxcept.memory.planning import make_plan
+    from distxcept.report import reduction_table
     from distxcept.report.plan_table import as_json, reason, show, show_ways
-    from distxcept.report.scaling_table import reduction_json, scaling_json, show_reduction, show_scaling
 
     config = load_config(args.config, args.overrides)
     target = _target(config, args)
@@ -126,53 +113,31 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.probe:
         plan = plan.with_measured(*_probe(plan, target, args))
-    scaling = _scaling(plan, args)
-    alone = None if scaling else _reduction(plan, args)
+    exchanged = _reduction(plan, args)
     if args.json:
-        more = {"scaling": scaling_json(scaling)} if scaling else {}
-        more |= {"reduction": reduction_json(alone)} if alone else {}
+        more = {"reduction": reduction_table.as_json(exchanged)} if exchanged else {}
         print(json.dumps(as_json(plan) | more, indent=1, ensure_ascii=False))
     else:
         console = Console(highlight=False, soft_wrap=True)
         show(plan, console)
         show_ways(plan, console)
-        if scaling:
-            show_scaling(scaling, console, args.world)
-        if alone:
-            show_reduction(alone, console)
+        if exchanged:
+            reduction_table.show(exchanged, console, args.world)
     if plan.chosen is None:
         raise DoesNotFitError(reason(plan))
     return 0
 
 
-def _scaling(plan: "Proposal", args: argparse.Namespace) -> "Scaling | None":
-    """The predicted speed on many devices; None where it was not asked for, nothing fits, or no speed is known."""
-    from distxcept.memory.worlds import sample_seconds, scale
-
-    network = _network(plan, args)
-    if plan.chosen is None or not (args.world or args.network or args.images_per_second):
-        return None
-    trial = plan.measured_of(plan.chosen)
-    seconds = sample_seconds(
-        plan.chosen, images_per_second=args.images_per_second, update_seconds=trial.seconds if trial else None
-    )
-    return None if seconds is None else scale(plan, network, seconds, world=args.world, jitter=args.jitter)
-
-
 def _reduction(plan: "Proposal", args: argparse.Namespace) -> "Reduction | None":
-    """What is known of several devices without their speed."""
-    from distxcept.memory.worlds import reduction
-
-    if plan.chosen is None or plan.batches.replicas < 2 or not (args.world or args.network):
-        return None
-    return reduction(plan, _network(plan, args), jitter=args.jitter)
-
-
-def _network(plan: "Proposal", args: argparse.Namespace) -> "Network":
+    """What several devices exchange; None where nobody asked for several."""
     from distxcept.memory.links import parse_network
+    from distxcept.memory.reduction import reduction
 
     algorithm: Algorithm = "hierarchical" if plan.config.engine.network.hierarchical else "auto"
-    return parse_network(args.network, per_node=args.per_node or PER_NODE, algorithm=algorithm)
+    network = parse_network(args.network, per_node=args.per_node or PER_NODE, algorithm=algorithm)
+    if not args.network and (args.world or 1) < 2:
+        return None
+    return reduction(plan, network, args.world)
 
 
 def _target(config: "Config", args: argparse.Namespace) -> "Target":

@@ -113,9 +113,10 @@ def parse_network(text: str | None, *, per_node: int, algorithm: Algorithm = "au
     words = [word.strip() for word in (text or "").split(",") if word.strip()]
     inside = [word for word in words if _inside(word)]
     between = [word for word in words if not _inside(word)]
+    between_links = [_between(word) for word in between or [DEFAULT_BETWEEN]]
     if len(inside) > 1 or len(between) > 1:
         raise ConfigError(f"--network {text!r} names more than one link for the same place; {USAGE}")
-    across = _between((between or [DEFAULT_BETWEEN])[0])
+    across = between_links[0]
     if not inside and between and _MEASURED.fullmatch(between[0]):
         return Network(across, across, per_node, algorithm)  # ranks of one node may be all that was measured
     within = _inside((inside or [DEFAULT_INSIDE])[0])
@@ -136,4 +137,4 @@ def _between(word: str) -> Link:
     if (found := _ETHERNET.fullmatch(word)) and float(found[1]) > 0:
         part, latency = (RDMA_PART, RDMA_LATENCY) if found[2] else (TCP_PART, TCP_LATENCY)
         return Link(word, float(found[1]) * 1e9 / 8 * part, latency)
-    raise ConfigError(f"--network {word[:60]!r} is no link that is known; {USAGE}")
+    raise ConfigError(f"--network: {word[:60]!r} is no known link; {USAGE}")

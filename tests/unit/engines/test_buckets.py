@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distxcept.engines.horovod import BUCKETS, pack_buckets
-from distxcept.memory import scaling
 from distxcept.model.xception import Xception
 
 
@@ -51,7 +50,3 @@ def _elements(shape: tuple[int, ...]) -> int:
     for side in shape:
         total *= side
     return total
-
-
-def test_the_scaling_model_counts_the_same_buckets():
-    assert scaling.BUCKETS == BUCKETS

@@ -25,12 +25,12 @@ def measured(tmp_path: Path) -> Path:
     failed = Result(Contestant("PyTorch eager", ()), [], [], failure="it ended")
     step = [result("distxcept", 1.0), result("keras fit", 2.0), failed]
     steps = [result(f"{who}, k = {k}", 1.0) for who in ("distxcept", "keras fit") for k in (1, 2, 4)]
-    model = [{"ranks": 2, "batch": 4, "measured_seconds": 1.0, "predicted_seconds": 1.1}]
+    updates = [{"ranks": ranks, "batch": 4, "seconds": 1.0} for ranks in (1, 2, "mirrored 2")]
     found = {
         "step": [table.as_json(step, setting)],
         "accumulate": table.as_json(steps, setting)
         | {"memory": table.as_json(steps, setting)["contestants"]},
-        "scale": {"model": model},
+        "scale": {"updates": updates},
     }
     path = tmp_path / "bench.json"
     path.write_text(json.dumps(found))

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks import accumulate, scale, step
+from distxcept.cli import bench
+from distxcept.cli.main import main
 from distxcept.prove.race import contestants, table
 from distxcept.prove.race.serve import UPDATES_AT_START
 from distxcept.prove.race.setting import Setting
 from distxcept.prove.race.turns import Contestant, Result, Turn
-from distxcept.cli import bench
-from distxcept.cli.main import main
 
 STUB = str(Path(__file__).with_name("stub.py"))
 ROOT = str(Path(__file__).parents[3])
@@ -161,44 +161,22 @@ def test_a_table_of_who_ran_alone():
     assert "| x | 8.00 (8.00 … 8.00) | – | 0 MiB |" in table.markdown([alone], "memory")
 
 
-def test_the_model_is_held_against_the_measured_updates():
-    """Two ranks that need 1 s a sample and 0.5 s a micro step, on a network that takes no time."""
-    start = {"reduced_bytes": 1e8, "reduced_seconds": 1e-6, "tiny_seconds": 1e-9}
-
-    def measured(batch: int, extra: float) -> Result:
-        work = 0.5 + batch
-        one = result(1.0, images=batch, seconds=work + 0.1 + extra, work_seconds=[[work, work]])
-        one.start = start
-        return one
-
-    alone = {batch: measured(batch, 0.0) for batch in (2, 4, 8)}
-    setting = Setting(299, width=0.125)
-    for seen in (True, False):
-        rows = scale.model_check({b: measured(b, 0.0) for b in (2, 4, 8)}, alone, 2, setting, seen=seen)
-        assert [row["batch"] for row in rows] == [2, 4, 8]
-        assert max(abs(row["error"]) for row in rows) < 1e-3
-        slower = scale.model_check({b: measured(b, 0.5 * b) for b in (2, 4, 8)}, alone, 2, setting, seen=seen)
-        assert max(abs(row["error"]) for row in slower) > 0.2, "it can be wrong"
-
-
 def test_a_slow_minute_of_the_machine_is_taken_out():
     """The machine ran at half its speed in the last round; so did the reference."""
-    reference = result(1.0, images=8, seconds=1.0, work_seconds=[[0.8, 1.0]])
-    reference.turns[2] = Turn(1, 8, 2.0, 100, {"work_seconds": [[1.6, 2.0]]})
-    other = result(0.5, images=8, seconds=2.0, work_seconds=[[1.0, 2.0]])
-    other.turns[2] = Turn(1, 8, 4.0, 100, {"work_seconds": [[2.0, 4.0]]})
-    found = scale.steadied(other, reference)
-    assert [turn.seconds for turn in found.turns] == [2.0, 2.0, 2.0]
-    assert scale.work_seconds(found) == [1.5, 1.5, 1.5]
+    reference = result(1.0, images=8, seconds=1.0)
+    reference.turns[2] = Turn(1, 8, 2.0, 100, {})
+    other = result(0.5, images=8, seconds=2.0)
+    other.turns[2] = Turn(1, 8, 4.0, 100, {})
+    assert [turn.seconds for turn in scale.steadied(other, reference).turns] == [2.0, 2.0, 2.0]
     assert other.turns[2].seconds == 4.0
 
 
-def test_ranks_that_are_slow_together_do_not_wait_for_each_other():
-    together = result(1.0, work_seconds=[[1.0, 1.0], [3.0, 3.0]])
-    assert scale.jitter(together) == 0.0
-    apart = result(1.0, work_seconds=[[0.9, 1.1], [2.7, 3.3]])
-    assert scale.jitter(apart) == pytest.approx(0.1 * 2**0.5)
-    assert scale.jitter(result(1.0, work_seconds=[[1.0], [2.0]])) == 0.0, "one rank waits for nobody"
+def test_bars_of_ranks():
+    seconds = {(1, 4): 1.0, (2, 4): 1.6, (4, 4): 4.0, (scale.MIRRORED, 4): 2.0, (2, 8): 3.0}
+    assert scale.verdicts(seconds) == [
+        "2 ranks: 1.25 × the speed of 1 (bar 1.1: reached)",
+        "4 ranks: 0.80 × the speed of 2 (bar 0.9: MISSED)",
+    ]
 
 
 def test_the_command(monkeypatch, capsys):

@@ -1,7 +1,7 @@
 """The forecast of a GPU process against published measurements of Xception. All of them are of PyTorch's allocator.
 
-A100 40 GB, 224 px, float32, Adam: `workloads/ehsan-summary.csv` of github.com/itu-rad/CARMA, commit 58779f8. Live tensors are
-those of a forward and backward pass counted by FakeTensor, without the optimizer's slots; used is what nvidia-smi showed.
+A100 40 GB, 224 px, float32, Adam: `workloads/ehsan-summary.csv` of github.com/itu-rad/CARMA, commit 58779f8. Live tensors
+are those of a forward and backward pass, counted by FakeTensor without optimizer slots; used is what nvidia-smi showed.
 RTX 3090, 24 GiB, 299 px, mixed precision: timm's `benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv`: Xception trained with
 batch 128, and batch 192 failed.
 """

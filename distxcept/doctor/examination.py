@@ -10,6 +10,7 @@ from distxcept.cluster.machine import installed_versions
 from distxcept.doctor import cards, gpu, host, launchers, packages, tensorflow_state
 from distxcept.doctor.advisories import ADVISORIES, check_advisories
 from distxcept.doctor.child import Probe, ProbeReport
+from distxcept.doctor.compute_capability import check_compute_capability
 from distxcept.doctor.finding import Finding
 from distxcept.memory import nvml
 
@@ -77,7 +78,8 @@ def _gpu_checks(
     seen = (report.stage("devices") or {}).get("gpus")
     if not seen:  # where TensorFlow uses a GPU, its libraries are wherever it found them
         causes += gpu.check_cuda_libraries(build, gpus, found, installed_versions(CUDA_PACKAGES))
-    causes += gpu.check_compute_capability(build, gpus)
+    visible = [gpus[number] for number in dict.fromkeys(gpu.visible_cards(environ, gpus))]
+    causes += check_compute_capability(build, visible, driver if isinstance(driver, nvml.Driver) else None)
     verdict = gpu.check_training_device(build, seen, states, causes)
     return [*causes, *per_card, *gpu.check_nccl(gpus, found), *verdict]
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from distxcept.doctor.compute_capability import unusable
 from distxcept.doctor.finding import Finding, Status
 from distxcept.memory.nvml import Driver, GpuState, NvmlUnavailable
 
@@ -28,19 +29,27 @@ CUDA_LIBRARIES = {
 }
 
 
-def check_visible_devices(environ: Mapping[str, str], gpus: Sequence[GpuState]) -> list[Finding]:
+def visible_cards(environ: Mapping[str, str], gpus: Sequence[GpuState]) -> list[int]:
     """CUDA reads the list up to the first entry that does not exist, and ignores the rest."""
     text = environ.get("CUDA_VISIBLE_DEVICES")
-    if text is None or not gpus:
-        return []
-    shown = f"CUDA_VISIBLE_DEVICES={text!r}"
-    remedy = f"unset CUDA_VISIBLE_DEVICES, or name cards from 0 to {len(gpus) - 1}"
+    if text is None:
+        return list(range(len(gpus)))
     visible: list[int] = []
     for entry in (part.strip() for part in text.split(",")):
         index = _card_index(entry, gpus)
         if index is None:
             break
         visible.append(index)
+    return visible
+
+
+def check_visible_devices(environ: Mapping[str, str], gpus: Sequence[GpuState]) -> list[Finding]:
+    text = environ.get("CUDA_VISIBLE_DEVICES")
+    if text is None or not gpus:
+        return []
+    shown = f"CUDA_VISIBLE_DEVICES={text!r}"
+    remedy = f"unset CUDA_VISIBLE_DEVICES, or name cards from 0 to {len(gpus) - 1}"
+    visible = visible_cards(environ, gpus)
     data = {"value": text, "visible": visible}
     if not visible:
         why = (
@@ -94,21 +103,6 @@ def check_driver_for_build(build: Mapping[str, Any], driver: Driver) -> list[Fin
     return []
 
 
-def check_compute_capability(build: Mapping[str, Any], gpus: Sequence[GpuState]) -> list[Finding]:
-    built = [re.sub(r"^(sm|compute)_", "", str(one)) for one in build.get("cuda_compute_capabilities", [])]
-    numbers = sorted((int(one[:-1]), int(one[-1])) for one in built if one.isdecimal() and len(one) > 1)
-    findings = []
-    for gpu in gpus:
-        if numbers and gpu.compute_capability is not None and tuple(gpu.compute_capability) < numbers[0]:
-            text = (
-                f"GPU {gpu.index} ({gpu.name}) has compute capability "
-                f"{gpu.compute_capability[0]}.{gpu.compute_capability[1]}; TensorFlow needs "
-                f"{numbers[0][0]}.{numbers[0][1]} or newer"
-            )
-            findings.append(Finding(AREA, "problem", text, "use a newer card, or leave it out"))
-    return findings
-
-
 def check_cuda_libraries(
     build: Mapping[str, Any],
     gpus: Sequence[GpuState],
@@ -160,6 +154,11 @@ def check_training_device(
     if tensorflow_gpus:
         names = ", ".join(str(gpu.get("device_name") or gpu.get("name")) for gpu in tensorflow_gpus)
         data = {"device": "gpu", "count": len(tensorflow_gpus)}
+        lacking = unusable(build, tensorflow_gpus)
+        if lacking:
+            text = f"training on {lacking} of TensorFlow's {len(tensorflow_gpus)} GPU is expected to fail: {names}"
+            wayout = "see the compute capability of the cards above; engine.devices=[CPU:0] trains on the CPU"
+            return [Finding(AREA, "problem", text, wayout, data)]
         return [Finding(AREA, "ok", f"training runs on {len(tensorflow_gpus)} GPU: {names}", data=data)]
     if tensorflow_gpus is None:
         return []

@@ -2,8 +2,9 @@
  * of NVML (names, argument order, error codes and struct layouts as nvidia-ml-py declares them).
  *
  * FAKE_NVML_SCENARIO chooses what it says: healthy (default), full, lost, lost_later, mismatch, no_driver,
- * old_driver, minor_driver, hot, old_card, shared_memory, bare. Every scenario with cards has two of them;
- * eight has eight.
+ * old_driver, minor_driver, hot, old_card, new_card, ptx_card, shared_memory, mig, bare. Every scenario with cards has two of them;
+ * eight has eight. lost_after_N: the second card is lost from the Nth question for its memory on. mig: card 0 is divided
+ * into two slices.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 enum {
     SUCCESS = 0,
     NOT_SUPPORTED = 3,
+    NO_PERMISSION = 4,
     NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     DRIVER_NOT_LOADED = 9,
@@ -36,7 +38,19 @@ static int cards(void) { return scenario_is("bare") ? 0 : scenario_is("eight") ?
 /* A handle is the card's number plus one, so that none of them is a null pointer. */
 static int card_of(void *device) { return (int)((long)device - 1); }
 
-static int lost(void *device) { return scenario_is("lost_later") && card_of(device) == 1; }
+static int lost(void *device) {
+    static int questions;
+    const char *chosen = getenv("FAKE_NVML_SCENARIO");
+    int last;
+    if (card_of(device) != 1) return 0;
+    if (chosen && sscanf(chosen, "lost_after_%d", &last) == 1) return ++questions > last;
+    return scenario_is("lost_later");
+}
+
+/* Handles of slices begin here. */
+enum { FIRST_SLICE = 100, SLICES = 2 };
+
+static int slice_of(void *device) { return (long)device >= FIRST_SLICE ? (int)((long)device - FIRST_SLICE) : -1; }
 
 int nvmlInitWithFlags(unsigned int flags) {
     (void)flags;
@@ -86,6 +100,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device) {
 int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, void **device) {
     unsigned int domain, bus;
     if (sscanf(bus_id, "%x:%x:00.0", &domain, &bus) != 2 || bus < 1 || (int)bus > cards()) return NOT_FOUND;
+    if (scenario_is("lost") && bus == 2) return GPU_IS_LOST;
     *device = (void *)(long)bus;
     return SUCCESS;
 }
@@ -95,20 +110,42 @@ int nvmlDeviceGetIndex(void *device, unsigned int *index) {
     return SUCCESS;
 }
 
+int nvmlDeviceGetMigMode(void *device, unsigned int *current, unsigned int *pending) {
+    *current = *pending = scenario_is("mig") && card_of(device) == 0;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned int *count) {
+    (void)device;
+    *count = 7;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned int index, void **slice) {
+    if (!scenario_is("mig") || card_of(device) != 0 || index >= SLICES) return NOT_FOUND;
+    *slice = (void *)(long)(FIRST_SLICE + index);
+    return SUCCESS;
+}
+
 int nvmlDeviceGetUUID(void *device, char *uuid, unsigned int length) {
+    if (slice_of(device) >= 0) {
+        snprintf(uuid, length, "MIG-00000000-0000-0000-0001-00000000000%d", slice_of(device));
+        return SUCCESS;
+    }
     snprintf(uuid, length, "GPU-00000000-0000-0000-0000-00000000000%d", card_of(device));
     return SUCCESS;
 }
 
 int nvmlDeviceGetName(void *device, char *name, unsigned int length) {
-    (void)device;
-    snprintf(name, length, scenario_is("old_card") ? "Fake K80" : "Fake A100");
+    const char *whole = scenario_is("old_card") ? "Fake K80" : scenario_is("new_card") ? "Fake RTX 5090"
+                      : scenario_is("ptx_card") ? "Fake H100" : "Fake A100";
+    snprintf(name, length, slice_of(device) >= 0 ? "%s MIG 1g.5gb" : "%s", whole);
     return SUCCESS;
 }
 
 int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor) {
     (void)device;
-    *major = scenario_is("old_card") ? 3 : 8;
+    *major = scenario_is("old_card") ? 3 : scenario_is("new_card") ? 12 : scenario_is("ptx_card") ? 9 : 8;
     *minor = scenario_is("old_card") ? 7 : 0;
     return SUCCESS;
 }
@@ -116,6 +153,13 @@ int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor) {
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {
     if (lost(device)) return GPU_IS_LOST;
     if (scenario_is("shared_memory")) return NOT_SUPPORTED;
+    if (scenario_is("mig") && slice_of(device) < 0 && card_of(device) == 0) return NO_PERMISSION;
+    if (slice_of(device) >= 0) {
+        memory->total = 5 * GIB;
+        memory->used = slice_of(device) * GIB;
+        memory->free = memory->total - memory->used;
+        return SUCCESS;
+    }
     memory->total = 40 * GIB;
     memory->used = scenario_is("full") && card_of(device) == 0 ? 39 * GIB : GIB / 2;
     memory->free = memory->total - memory->used;

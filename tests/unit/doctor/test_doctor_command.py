@@ -27,7 +27,7 @@ BUILD = {
     "is_cuda_build": True,
     "cuda_version": "12.5.1",
     "cudnn_version": "9",
-    "cuda_compute_capabilities": ["sm_60"],
+    "cuda_compute_capabilities": ["sm_60", "sm_80", "compute_90"],
 }
 STAGES = {
     "tensorflow": {"version": "2.21.0", "build": BUILD, "onednn": True},
@@ -39,6 +39,10 @@ BLIND = {**STAGES, "devices": {"gpus": []}}
 CPU_ONLY = {
     **BLIND,
     "tensorflow": {**STAGES["tensorflow"], "build": {"is_cuda_build": False}, "onednn": False},
+}
+SEEN_BLACKWELL = {
+    **STAGES,
+    "devices": {"gpus": [{"device_name": "Fake RTX 5090", "compute_capability": "(12, 0)"}] * 2},
 }
 SECRET = "hunter2"
 
@@ -167,6 +171,24 @@ SCENES: dict[str, tuple[str, dict[str, Any], dict[str, str], str, list[str]]] = 
         "problem",
         ["Fake K80", "TensorFlow needs 6.0 or newer"],
     ),
+    "a card that is too new": (
+        "new_card",
+        SEEN_BLACKWELL,
+        {},
+        "problem",
+        [
+            "GPU 1 (Fake RTX 5090) has compute capability 12.0, but this TensorFlow was built for 6.0 to 9.0",
+            "→ install a TensorFlow 2.21 built for 12.0, or leave the card out with CUDA_VISIBLE_DEVICES",
+            "training on 2 of TensorFlow's 2 GPU is expected to fail: Fake RTX 5090, Fake RTX 5090",
+        ],
+    ),
+    "a card whose kernels the driver compiles": (
+        "ptx_card",
+        STAGES,
+        {},
+        "ok",
+        ["GPU 0 (Fake H100) has compute capability 9.0: its driver compiles", "training runs on 2 GPU"],
+    ),
 }
 
 
@@ -183,6 +205,12 @@ def test_scenes(doctor, name: str) -> None:
     assert shown.returncode == (1 if answer["status"] == "problem" else 0)
     everything = " ".join(f"{one['text']} → {one['remedy']}" for one in answer["findings"])
     assert all(part.removeprefix("→ ") in everything for part in parts)
+
+
+def test_only_visible_cards_are_judged(doctor) -> None:
+    shown = doctor("-q", scenario="new_card", stages=STAGES, CUDA_VISIBLE_DEVICES="1")
+    assert "GPU 1 (Fake RTX 5090) has compute capability" in shown.stdout
+    assert "GPU 0 (Fake RTX 5090) has compute capability" not in shown.stdout
 
 
 def test_missing_cuda_libraries_are_the_answer(doctor, tmp_path: Path) -> None:

@@ -80,14 +80,6 @@ def test_driver_against_the_cuda_of_the_build(driver_cuda: Any, build_cuda: Any,
         assert findings[0].remedy == "install NVIDIA driver 525 or newer"
 
 
-@pytest.mark.parametrize(
-    ("capability", "expected"), [((3, 7), ["problem"]), ((6, 0), []), ((8, 6), []), ((12, 0), [])]
-)
-def test_compute_capability(capability: tuple[int, int], expected: list[str]) -> None:
-    findings = gpu.check_compute_capability(BUILD, [replace(CARD, compute_capability=capability)])
-    assert statuses(findings) == expected
-
-
 def test_libraries() -> None:
     needed = gpu.needed_libraries(BUILD)
     assert "libcudnn.so.9" in needed and "libcudart.so.12" in needed
@@ -111,6 +103,7 @@ def test_nccl_matters_from_two_cards_on() -> None:
 
 NO_LIBRARY = NvmlUnavailable("no_library", "libnvidia-ml.so.1 not found")
 CAUSE = Finding("gpu", "problem", "the driver is too old", "a newer one")
+BLACKWELL = {"name": "G:0", "device_name": "B200", "compute_capability": "(10, 0)"}
 
 
 @pytest.mark.parametrize(
@@ -118,6 +111,14 @@ CAUSE = Finding("gpu", "problem", "the driver is too old", "a newer one")
     [
         (BUILD, [{"name": "G:0", "device_name": "A100"}], TWO, [], "ok", "training runs on 1 GPU: A100"),
         (BUILD, [{"name": "G:0"}], TWO, [CAUSE], "ok", "training runs on 1 GPU: G:0"),
+        (
+            BUILD,
+            [BLACKWELL],
+            TWO,
+            [CAUSE],
+            "problem",
+            "training on 1 of TensorFlow's 1 GPU is expected to fail: B200",
+        ),
         (CPU_BUILD, [], TWO, [], "problem", "this TensorFlow was built without CUDA"),
         (CPU_BUILD, [], NO_LIBRARY, [], "warning", "this TensorFlow was built without CUDA"),
         (BUILD, [], TWO, [CAUSE], "problem", "because: the driver is too old"),

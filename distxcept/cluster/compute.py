@@ -8,6 +8,9 @@ from distxcept.config.schema import Config
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 GPU_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+INSTALL_CUDA = "pip install 'tensorflow[and-cuda]>=2.21,<2.22'"
+CUDA_PACKAGE = "nvidia-cudnn-cu12"
+"""One of those that this command installs."""
 NAMES = (
     ONEDNN,
     "TF_ONEDNN_USE_SYSTEM_ALLOCATOR",
@@ -66,17 +69,21 @@ def runs_on_gpu(config: Config, environ: Mapping[str, str], gpus: int) -> bool:
     return gpus > 0 and not hidden
 
 
-def unused_gpus(config: Config, environ: Mapping[str, str], gpus: int) -> str | None:
-    """Pure: what to say of a run on the CPU, on a machine with so many GPUs. Nothing where the CPU was asked for."""
+def unused_gpus(config: Config, environ: Mapping[str, str], gpus: int, *, has_cuda: bool) -> str | None:
+    """Pure: what to say of a run on the CPU, on a machine with so many GPUs. Nothing where the CPU was asked for.
+
+    `has_cuda`: CUDA's libraries were installed by pip.
+    """
     granted = environ.get("SLURM_GPUS_ON_NODE", "")
     from_slurm = int(granted) if granted.isdecimal() else 0
     if not runs_on_gpu(config, environ, max(gpus, from_slurm)):
         return None
     there = "SLURM has given this job" if from_slurm else "this machine has"
     number = from_slurm or gpus
+    mend = "" if has_cuda else f"install CUDA's libraries: {INSTALL_CUDA}; else "
     return (
         f"{there} {number} GPU{'s' * (number > 1)}, but TensorFlow sees none: training on the CPU; "
-        "`distxcept doctor`, run in the same place, says why"
+        f"{mend}`distxcept doctor`, run in the same place, says why"
     )
 
 

@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from distxcept.cluster.compute import INSTALL_CUDA
 from distxcept.doctor.compute_capability import unusable
 from distxcept.doctor.finding import Finding, Status
 from distxcept.memory.nvml import Driver, GpuState, NvmlUnavailable
 
 AREA = "gpu"
-INSTALL_CUDA = "pip install 'tensorflow[and-cuda]>=2.21,<2.22'"
 
 # NVIDIA's table of minor-version compatibility: any CUDA of a major version runs on this driver or a newer one.
 MINIMUM_DRIVER = {11: 450, 12: 525, 13: 580}

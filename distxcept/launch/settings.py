@@ -15,7 +15,7 @@ from distxcept.errors import ConfigError
 # included, travels only when it is asked for by --env NAME.
 _NAMES = (
     "PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX", "LANG", "LC_ALL", "TZ", "NO_COLOR",
-    "XDG_CACHE_HOME",
+    "XDG_CACHE_HOME", "NVIDIA_TF32_OVERRIDE",
 )  # fmt: skip
 _PREFIXES = (
     "HOROVOD_", "NCCL_", "TF_", "CUDA_", "XLA_", "OMP_", "MKL_", "KMP_", "UCX_", "PYTHON", "MALLOC_", "KERAS_", "DISTXCEPT_"

@@ -4,7 +4,14 @@ import os
 
 import pytest
 
-from distxcept.cluster.compute import compute_environ, cores_for_parts, in_effect, runs_on_gpu, unused_gpus
+from distxcept.cluster.compute import (
+    INSTALL_CUDA,
+    compute_environ,
+    cores_for_parts,
+    in_effect,
+    runs_on_gpu,
+    unused_gpus,
+)
 from distxcept.config.schema import Config
 from distxcept.launch import environment
 
@@ -64,8 +71,13 @@ def test_whether_a_gpu_computes(devices, environ, gpus, expected):
     ],
 )
 def test_gpus_that_are_there_and_not_used(devices, environ, gpus, words):
-    told = unused_gpus(config(engine={"devices": devices}), environ, gpus)
-    assert (told is None) if words is None else words in told and "distxcept doctor" in told
+    for has_cuda in (True, False):
+        told = unused_gpus(config(engine={"devices": devices}), environ, gpus, has_cuda=has_cuda)
+        if words is None:
+            assert told is None
+            continue
+        assert told is not None and words in told and "distxcept doctor" in told
+        assert (INSTALL_CUDA in told) != has_cuda and "\n" not in told
 
 
 @pytest.mark.parametrize(

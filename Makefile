@@ -9,9 +9,16 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # processes. `make test PARALLEL=` runs one by one.
 PARALLEL ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 10
 BUILD_TOOLS := cmake setuptools wheel packaging hatchling editables
+# auto: CUDA's libraries, and Horovod with NCCL, where the NVIDIA driver shows a card. `GPU=yes` on the login node of a
+# cluster, which has no card itself; `GPU=no` against it.
+GPU := auto
+ifeq ($(filter auto yes no,$(GPU)),)
+$(error GPU is $(GPU); give auto, yes or no)
+endif
+HAS_GPU = [ $(GPU) = yes ] || { [ $(GPU) = auto ] && [ "$$($(PYTHON) launch/count_gpus.py)" -gt 0 ]; }
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart same install test soak bench lint horovod system-packages constraints clean
+.PHONY: help quickstart same install test soak bench lint horovod cuda system-packages constraints clean
 .SUFFIXES:
 
 help: ## list the targets
@@ -19,8 +26,9 @@ help: ## list the targets
 	    awk -F'|' '{ printf "%-22s %s\n", $$1, $$2 }'
 	@echo
 	@echo "  PYTHON=…  the Python to use, 3.11 to 3.13 (now: $(PYTHON))"
+	@echo "  GPU=…     yes or no: install for NVIDIA GPUs (now: $(GPU), which asks the driver)"
 
-quickstart: $(VENV)/.core ## install the core into .venv and train a small model, nothing else needed
+quickstart: $(VENV)/.core cuda ## install the core into .venv and train a small model, nothing else needed
 	@$(BIN)/python -m distxcept.data.flowers data/flowers --train 960 --validation 200
 	$(BIN)/distxcept train configs/quickstart.yaml
 
@@ -54,9 +62,13 @@ lint: $(VENV)/.dev ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-horovod: $(VENV)/.dev ## build Horovod for CPU and install it with mpi4py (for GPU: launch/build_horovod.sh --gpu)
-	@PIP_CONSTRAINT=$(CURDIR)/constraints.txt launch/build_horovod.sh --python $(BIN)/python >/dev/null
+horovod: $(VENV)/.dev cuda ## build Horovod, with NCCL on a machine with GPUs and a CUDA toolkit, and install it with mpi4py
+	@if $(HAS_GPU); then prefer=--prefer-gpu; else prefer=; fi; \
+	    PIP_CONSTRAINT=$(CURDIR)/constraints.txt launch/build_horovod.sh $$prefer --python $(BIN)/python >/dev/null
 	@$(MAKE) --no-print-directory $(VENV)/.mpi4py
+
+cuda: $(VENV)/.core
+	@if $(HAS_GPU); then $(MAKE) --no-print-directory $(VENV)/.cuda; fi
 
 system-packages:
 	@launch/install_system_packages.sh test || true
@@ -87,6 +99,11 @@ $(VENV)/.made:
 $(VENV)/.core: $(VENV)/.made pyproject.toml constraints.txt $(wildcard distxcept/data/scaling/*.cc distxcept/data/scaling/*.h)
 	@echo "installing the core into $(VENV) (TensorFlow is large: some minutes)"
 	@$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.cuda: $(VENV)/.core
+	@echo "installing TensorFlow's CUDA libraries into $(VENV) (some GB; GPU=no leaves them out)"
+	@$(PIP) install --constraint constraints.txt --editable '.[gpu]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core

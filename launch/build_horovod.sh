@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds Horovod for the TensorFlow of a Python environment and installs it there; see docs/horovod.md.
 #
-#   launch/build_horovod.sh [--gpu] [--python PATH] [--output DIR] [--no-install]
+#   launch/build_horovod.sh [--gpu | --prefer-gpu] [--python PATH] [--output DIR] [--no-install]
 #
 # This file only finds the Python to build for: --python, else the active environment, else .venv of
 # this checkout, else python3. The work is done by launch/horovod_build, run by that very Python.

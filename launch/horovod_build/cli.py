@@ -17,6 +17,7 @@ from distxcept.errors import DistxceptError
 from launch.horovod_build.compile import build_wheel
 from launch.horovod_build.diagnose import cause_of_failed_import
 from launch.horovod_build.errors import CompileError, MissingError
+from launch.horovod_build.nvidia import find_cuda, find_nccl
 from launch.horovod_build.programs import output_of
 from launch.horovod_build.source import fetch_source
 from launch.horovod_build.toolchain import TESTED_TENSORFLOW_SERIES, Toolchain, find_toolchain
@@ -57,7 +58,13 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
         epilog="Needs a C++ compiler, make and MPI; with --gpu also the CUDA toolkit and NCCL. The wheel is "
         "kept in the cache (XDG_CACHE_HOME), so a second call is instant.",
     )
-    parser.add_argument("--gpu", action="store_true", help="reduce on GPUs with NCCL (default: CPU, MPI)")
+    device = parser.add_mutually_exclusive_group()
+    device.add_argument("--gpu", action="store_true", help="reduce on GPUs with NCCL (default: CPU, MPI)")
+    device.add_argument(
+        "--prefer-gpu",
+        action="store_true",
+        help="--gpu if the CUDA toolkit and NCCL are found, else for the CPU",
+    )
     parser.add_argument("--python", metavar="PATH", help="build for and install into this Python")
     parser.add_argument("--output", metavar="DIR", type=Path, help="also copy the wheel to this folder")
     parser.add_argument("--no-install", action="store_true", help="only build")
@@ -73,7 +80,7 @@ def say(message: str) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    toolchain = find_toolchain(args.gpu)
+    toolchain = find_toolchain(args.gpu or (args.prefer_gpu and can_build_for_gpu()))
     parts = key_parts(toolchain, COMPAT_HEADERS)
     wheel = find_or_build(toolchain, parts)
     if args.output:
@@ -83,6 +90,16 @@ def run(args: argparse.Namespace) -> int:
         install(wheel, f"{HOROVOD_VERSION}+{local_version(parts)}")
     print(wheel)
     return 0
+
+
+def can_build_for_gpu() -> bool:
+    try:
+        find_cuda()
+        find_nccl()
+    except MissingError as missing:
+        say(f"building Horovod for the CPU only: {missing}; then run this again")
+        return False
+    return True
 
 
 def find_or_build(toolchain: Toolchain, parts: dict[str, str]) -> Path:

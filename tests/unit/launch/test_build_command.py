@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.unit.launch.test_gpu_parts import make_cuda, make_nccl
+
 ALL = ("c++", "make", "mpicxx", "mpirun")
 
 
@@ -47,7 +49,28 @@ def test_a_source_that_is_not_the_published_one_is_refused(machine, tmp_path) ->
     assert str(kept) in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [("--gpus",), ("extra",), ("--output",)])
+@pytest.mark.parametrize(("toolkit", "device"), [(False, "cpu"), (True, "gpu")])
+def test_a_gpu_build_is_preferred_where_it_is_possible(machine, tmp_path, toolkit, device) -> None:
+    """Seen by the name of the wheel that it sets out to build; a wrong source stops it there."""
+    for program in ALL:
+        machine.add(program)
+    machine.add("cmake", 'echo "cmake version 3.25.1"')
+    if toolkit:
+        make_cuda(tmp_path / "cuda")
+        make_nccl(tmp_path / "nccl")
+        machine.environment |= {"CUDA_HOME": f"{tmp_path}/cuda", "HOROVOD_NCCL_HOME": f"{tmp_path}/nccl"}
+    kept = tmp_path / "cache/distxcept/sources/horovod-0.28.1.tar.gz"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"something else")
+    done = machine.build_horovod("--no-install", "--prefer-gpu")
+    assert done.returncode == 1 and "is not the published source" in done.stderr
+    (lock,) = (tmp_path / "cache/distxcept/wheels").glob("*.lock")
+    assert f".{device}.k" in lock.name
+    notice = "build_horovod: building Horovod for the CPU only: no CUDA toolkit: `nvcc` is not on PATH"
+    assert (notice in done.stderr) == (not toolkit)
+
+
+@pytest.mark.parametrize("arguments", [("--gpu", "--prefer-gpu"), ("--gpus",), ("extra",), ("--output",)])
 def test_wrong_usage(machine, arguments) -> None:
     done = machine.build_horovod(*arguments)
     assert done.returncode == 2

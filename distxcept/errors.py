@@ -13,6 +13,12 @@ class DistxceptError(Exception):
     """Every rank of a job comes to it by itself; one of them tells it."""
 
 
+def on_all_ranks(error: DistxceptError) -> DistxceptError:
+    """The same error, known to occur on every rank."""
+    error.alike = True
+    return error
+
+
 class SavingError(DistxceptError):
     """Snapshots cannot be written."""
 

@@ -19,17 +19,26 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-FAKE_NVML = Path(__file__).parent / "fakes" / "nvml" / "fake_nvml.c"
+FAKES = Path(__file__).parent / "fakes"
 
 
 @pytest.fixture(scope="session")
 def fake_nvml_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that, on LD_LIBRARY_PATH, makes nvidia-ml-py talk to our fake driver library."""
+    return _build(FAKES / "nvml" / "fake_nvml.c", tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1")
+
+
+@pytest.fixture(scope="session")
+def fake_cuda_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that, on LD_LIBRARY_PATH, makes us talk to our fake CUDA library."""
+    return _build(FAKES / "cuda" / "fake_cuda.c", tmp_path_factory.mktemp("cuda") / "libcuda.so.1")
+
+
+def _build(source: Path, library: Path) -> Path:
+    """The folder of the built library."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler here: apt-get install gcc")
-    library = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(library), str(FAKE_NVML)], check=True
-    )
+    command = [compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(library), str(source)]
+    subprocess.run(command, check=True)
     return library.parent

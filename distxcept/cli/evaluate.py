@@ -63,9 +63,11 @@ def run(args: argparse.Namespace) -> int:
         from distxcept.data.sources import open_for_scores
         from distxcept.engines import create_engine
         from distxcept.training.inference import evaluate_trained
+        from distxcept.training.own_cards import check_one_rank_per_card
 
         source = open_for_scores(trained.config.data, trained.class_names, split=args.split, folder=args.data)
         engine = create_engine(trained.config.engine, placement)
+        check_one_rank_per_card(engine)
     bad: list[str] = []
     scores = evaluate_trained(
         trained, engine, source, on_bad=lambda index, path, reason: bad.append(f"{path}: {reason}")

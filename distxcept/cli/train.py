@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 from distxcept.cli.arguments import add_config_arguments, update_stretch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from distxcept.cli.onlookers import Onlookers
     from distxcept.cluster import Placement
     from distxcept.config.schema import Config
     from distxcept.engines import Engine
+    from distxcept.memory.nvml import GpuState
     from distxcept.training.build import Training
     from distxcept.training.signals import StopSignals
 
@@ -82,18 +84,18 @@ def _train(args: argparse.Namespace, config: "Config", placement: "Placement", s
     folder = make_run_folder(config)
     with chatter_aside(args.verbose, log_path(folder, placement.rank)):
         from distxcept.cli.onlookers import Onlookers
-        from distxcept.config.size import parse_size
         from distxcept.engines import create_engine
         from distxcept.report.run_telemetry import telemetry_of
         from distxcept.training.loop import Loop
+        from distxcept.training.own_cards import StartReading, lost_cards_named
 
-        limit = None if config.memory.limit is None else parse_size(config.memory.limit)
-        engine = create_engine(config.engine, placement, gpu_limit_bytes=limit)
+        reading = StartReading(config.memory)
+        engine = create_engine(config.engine, placement, limit=reading.limit_bytes)
     onlookers = Onlookers(args, config, folder, chief=engine.is_chief)
     for notice in _first_notices(config, placement, engine) if engine.is_chief else ():
         onlookers.terminal.happened("notice", notice)
-    with onlookers, Attendance(engine, folder, config, signals) as attendance:
-        training = _build(args, config, engine, folder, onlookers, limit)
+    with onlookers, Attendance(engine, folder, config, signals) as attendance, lost_cards_named(engine):
+        training = _build(args, config, engine, folder, onlookers, reading.cards)
         onlookers.state = training.update.state
         phases = _measure_phases(training, onlookers) if args.memory_phases else None
         loop = Loop(
@@ -131,10 +133,11 @@ def _build(
     engine: "Engine",
     folder: "Path",
     onlookers: "Onlookers",
-    limit_bytes: int | None,
+    cards: "Sequence[GpuState]",
 ) -> "Training":
     """The training, within its limit, described in the run folder."""
     from distxcept.cli.startup import chatter_aside
+    from distxcept.config.size import parse_size
     from distxcept.launch.logs import log_path
     from distxcept.memory.limit import limit_process
     from distxcept.memory.memory_plan import read_memory_plan
@@ -145,13 +148,14 @@ def _build(
         training = build_training(
             config,
             engine,
+            cards=cards,
             at_most=read_memory_plan(folder),
             notice=lambda message: None if onlookers.terminal.console.quiet else aside.tell(message),
             make_network=args.make_network,
         )
     devices = engine.devices()
-    if limit_bytes is not None and devices[0].startswith("CPU"):
-        limit_process(limit_bytes * len(engine.local_replicas))
+    if config.memory.limit is not None and engine.on_cpu:
+        limit_process(parse_size(config.memory.limit) * len(engine.local_replicas))
     if engine.is_chief:
         more = training.network.files
         write_start_files(folder, config, training.plan, devices, remat=training.remat, more=more)

@@ -28,8 +28,6 @@ class Placement:
     wire_up: WireUp | None = None
     bound: bool = False
     """The launcher has given each of its tasks cores of its own."""
-    own_gpu: bool = False
-    """The launcher shows each of its tasks only the GPU that is its own."""
     notice: str | None = None
     """Something the user should be told although the job can run."""
 

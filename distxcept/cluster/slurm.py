@@ -37,7 +37,6 @@ def step_placement(environ: Mapping[str, str]) -> Placement | None:
         host=environ.get("SLURMD_NODENAME"),
         hosts=expand_host_list(environ.get("SLURM_STEP_NODELIST", "")),
         wire_up=_wire_up(environ),
-        own_gpu="SLURM_GPUS_PER_TASK" in environ or "gpu" in environ.get("SLURM_TRES_PER_TASK", ""),
         bound=environ.get("SLURM_CPU_BIND_TYPE", "") not in ("", "none"),
     )
 

@@ -276,6 +276,10 @@ class EngineSection(Section):
     compression: Literal["none", "fp16"] = Field(
         default="none", description="gradients on the wire between ranks"
     )
+    require_nccl: bool = Field(
+        default=True,
+        description="ranks on GPUs need a Horovod with NCCL; false: without it gradients go through the host, slowly",
+    )
     reduction: Literal["fast", "ordered"] = Field(
         default="fast",
         description="ordered: the same bits on every world size that divides lanes, at some cost",

@@ -3,17 +3,17 @@
 from distxcept.cluster import Placement
 from distxcept.config.schema import EngineSection
 from distxcept.engines.base import Engine
+from distxcept.engines.devices import CardLimit, no_limit
 from distxcept.engines.numerics import set_numerics
-from distxcept.errors import ConfigError
+from distxcept.errors import ConfigError, on_all_ranks
 
 __all__ = ["Engine", "create_engine"]
 
+BUILD_FOR_GPUS = "launch/build_horovod.sh --gpu"
 INSTALL_HOROVOD = "bash launch/build_horovod.sh, then pip install 'distxcept[horovod]'"
 
 
-def create_engine(
-    config: EngineSection, placement: Placement, *, gpu_limit_bytes: int | None = None
-) -> Engine:
+def create_engine(config: EngineSection, placement: Placement, *, limit: CardLimit = no_limit) -> Engine:
     """Eager, once a process, before anything touches a device."""
     set_numerics(config)
     name = _choose(config, placement) if config.name == "auto" else config.name
@@ -22,7 +22,7 @@ def create_engine(
             f"{placement.size} tasks were launched, but engine.name is {name}, which runs in one process: every task "
             "would train on its own; set engine.name=horovod (or auto), or launch one task"
         )
-    return _ENGINES[name](config, placement, gpu_limit_bytes)
+    return _ENGINES[name](config, placement, limit)
 
 
 def _choose(config: EngineSection, placement: Placement) -> str:
@@ -36,7 +36,7 @@ def _choose(config: EngineSection, placement: Placement) -> str:
     return "mirrored" if wanted > 1 else "single"
 
 
-def _single(config: EngineSection, placement: Placement, limit_bytes: int | None) -> Engine:
+def _single(config: EngineSection, placement: Placement, limit: CardLimit) -> Engine:
     from distxcept.engines.devices import prepare_devices
     from distxcept.engines.single import SingleEngine
 
@@ -49,26 +49,26 @@ def _single(config: EngineSection, placement: Placement, limit_bytes: int | None
             f"engine.name is single, but engine.devices is {config.devices}; use mirrored, or one device"
         )
     devices = 1 if config.devices == "auto" else config.devices
-    (device,) = prepare_devices(devices, config.threads, limit_bytes=limit_bytes)
+    (device,) = prepare_devices(devices, config.threads, limit=limit)
     return SingleEngine(device, jit=config.compiles)
 
 
-def _mirrored(config: EngineSection, placement: Placement, limit_bytes: int | None) -> Engine:
+def _mirrored(config: EngineSection, placement: Placement, limit: CardLimit) -> Engine:
     from distxcept.engines.devices import prepare_devices
     from distxcept.engines.mirrored import MirroredEngine
 
-    devices = prepare_devices(config.devices, config.threads, limit_bytes=limit_bytes)
+    devices = prepare_devices(config.devices, config.threads, limit=limit)
     return MirroredEngine(devices, jit=config.compiles)
 
 
-def _horovod(config: EngineSection, placement: Placement, limit_bytes: int | None) -> Engine:
+def _horovod(config: EngineSection, placement: Placement, limit: CardLimit) -> Engine:
     if placement.is_distributed and placement.wire_up is None:
         raise ConfigError(
             f"{placement.launcher} started {placement.size} tasks without MPI, so they cannot find each other; "
             "use srun --mpi=pmix"
         )
     try:
-        from distxcept.engines.horovod import HorovodEngine, start_horovod
+        from distxcept.engines.horovod import HorovodEngine, has_nccl, start_horovod
 
         local_rank = start_horovod()
     except ImportError as error:
@@ -78,7 +78,13 @@ def _horovod(config: EngineSection, placement: Placement, limit_bytes: int | Non
         ) from error
     from distxcept.engines.devices import prepare_rank_device
 
-    device = prepare_rank_device(config, placement, local_rank, limit_bytes=limit_bytes)
+    device = prepare_rank_device(config, placement, local_rank, limit=limit)
+    if device.startswith("GPU") and placement.is_distributed and config.require_nccl and not has_nccl():
+        message = (
+            "Horovod was built without NCCL, so every update would copy all gradients from the GPUs to the host and back; "
+            f"build it for GPUs: {BUILD_FOR_GPUS} (engine.require_nccl=false trains all the same)"
+        )
+        raise on_all_ranks(ConfigError(message))
     engine = HorovodEngine(device, config.compression, jit=config.compiles)
     if engine.ranks != placement.size:
         raise ConfigError(

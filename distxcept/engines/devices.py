@@ -1,6 +1,6 @@
 """Which devices this process uses, fixed before TensorFlow touches any of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import tensorflow as tf
@@ -12,20 +12,24 @@ from distxcept.errors import ConfigError
 
 MOST_LOGICAL = 1024
 
+CardLimit = Callable[[Sequence[int]], int | None]
+"""From CUDA's numbers of the cards that a process takes to the bytes that TensorFlow may take of each; None: as it needs."""
+
+
+def no_limit(cards: Sequence[int]) -> None:
+    """TensorFlow takes memory as it needs it, up to what it finds free when it starts."""
+
 
 def count_gpus() -> int:
     return len(tf.config.list_physical_devices("GPU"))
 
 
 def prepare_devices(
-    devices: str | int | Sequence[str], threads: int | None, *, limit_bytes: int | None = None
+    devices: str | int | Sequence[str], threads: int | None, *, limit: CardLimit = no_limit
 ) -> list[str]:
-    """Devices of a process that has the machine for itself: GPUs if there are any, else logical CPUs.
-
-    `limit_bytes` is what TensorFlow may take of each GPU.
-    """
+    """Devices of a process that has the machine for itself: GPUs if there are any, else logical CPUs."""
     try:
-        return _prepare(devices, threads, limit_bytes)
+        return _prepare(devices, threads, limit)
     except RuntimeError as error:
         # In a notebook, where something else has used TensorFlow before. A process fixes its devices once.
         raise ConfigError(
@@ -35,51 +39,59 @@ def prepare_devices(
         ) from error
 
 
-def _prepare(devices: str | int | Sequence[str], threads: int | None, limit_bytes: int | None) -> list[str]:
+def _prepare(devices: str | int | Sequence[str], threads: int | None, limit: CardLimit) -> list[str]:
     _set_threads(threads)
     gpus = tf.config.list_physical_devices("GPU")
     if not isinstance(devices, (str, int)):
-        return _take_gpus(gpus, _named(list(devices), len(gpus)), limit_bytes)
+        return _take_gpus(gpus, _named(list(devices), len(gpus)), limit)
     if devices == "auto":
         devices = max(1, len(gpus))
     assert isinstance(devices, int)
     if gpus:
         if devices > len(gpus):
             raise ConfigError(
-                f"engine.devices is {devices}, but TensorFlow sees {len(gpus)} GPUs; see distxcept doctor"
+                f"engine.devices is {devices}, but TensorFlow sees {len(gpus)} GPUs; lower it, or see distxcept doctor"
             )
-        return _take_gpus(gpus, [f"GPU:{k}" for k in range(devices)], limit_bytes)
+        return _take_gpus(gpus, [f"GPU:{k}" for k in range(devices)], limit)
     _split_cpu(devices)
     return [f"CPU:{k}" for k in range(devices)]
 
 
 def prepare_rank_device(
-    config: EngineSection, placement: Placement, local_rank: int, *, limit_bytes: int | None = None
+    config: EngineSection, placement: Placement, local_rank: int, *, limit: CardLimit = no_limit
 ) -> str:
-    """The one device of a rank: the GPU of its local rank, else the CPU with its part of the cores."""
+    """The one device of a rank: a GPU, else the CPU with its part of the cores.
+
+    A launcher may show each rank only its own GPU, all of them, or those of its part of the host. In every case the local
+    rank, counted round, picks another card for each rank, if there is one. What they picked the ranks compare later by
+    PCI bus id (training/own_cards.py).
+    """
     gpus = tf.config.list_physical_devices("GPU")
-    threads = config.threads or take_own_cpus(placement)
-    if not gpus:
-        _set_threads(threads)
-        return "CPU:0"
-    _set_threads(config.threads)
-    # A launcher may show each rank only its own GPU, or all of them to every rank.
-    own = placement.own_gpu or placement.local_size == 1
-    number = 0 if len(gpus) == 1 and own else local_rank
-    if number >= len(gpus):
-        raise ConfigError(
-            f"local rank {local_rank} has no GPU of its own: this host has {placement.local_size} ranks and "
-            f"{len(gpus)} GPUs; launch at most one rank for each GPU"
-        )
-    return _take_gpus(gpus, [f"GPU:{number}"], limit_bytes)[0]
+    chosen = [f"GPU:{k}" for k in range(len(gpus))]
+    if isinstance(config.devices, tuple):
+        named = _check_names(list(config.devices), len(gpus))
+        chosen = [name for name in named if name.startswith("GPU")]
+    threads = config.threads
+    if not chosen:
+        threads = threads or take_own_cpus(placement)
+    _set_threads(threads)
+    name = chosen[local_rank % len(chosen)] if chosen else "CPU:0"
+    return _take_gpus(gpus, [name], limit)[0]
 
 
 def _named(names: list[str], gpus: int) -> list[str]:
-    """Names such as GPU:1 or CPU:0, each once."""
+    """The names in capitals; the CPU is split into as many as they need."""
+    upper = _check_names(names, gpus)
+    _split_cpu(1 + max((int(name[4:]) for name in upper if name.startswith("CPU")), default=0))
+    return upper
+
+
+def _check_names(names: list[str], gpus: int) -> list[str]:
+    """Names such as GPU:1 or CPU:0, each once and of one kind, in capitals."""
     for name in names:
         kind, _, number = name.upper().partition(":")
         if kind not in ("CPU", "GPU") or not (number.isascii() and number.isdecimal()):
-            raise ConfigError(f"engine.devices names {name!r}; a device is written GPU:0 or CPU:0")
+            raise ConfigError(f"engine.devices names {name!r}, which is no device; write GPU:0 or CPU:0")
         if kind == "GPU" and int(number) >= gpus:
             raise ConfigError(
                 f"engine.devices names {name}, but TensorFlow sees {gpus} GPUs; see distxcept doctor"
@@ -87,7 +99,8 @@ def _named(names: list[str], gpus: int) -> list[str]:
     upper = [name.upper() for name in names]
     if len(set(upper)) != len(upper):
         raise ConfigError(f"engine.devices names a device twice: {', '.join(names)}")
-    _split_cpu(1 + max((int(name[4:]) for name in upper if name.startswith("CPU")), default=0))
+    if len({name[:3] for name in upper}) > 1:
+        raise ConfigError(f"engine.devices mixes GPUs and CPUs: {', '.join(names)}; name one kind only")
     return upper
 
 
@@ -101,7 +114,7 @@ def _split_cpu(number: int) -> None:
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * number)
 
 
-def _take_gpus(gpus: Sequence, names: list[str], limit_bytes: int | None) -> list[str]:
+def _take_gpus(gpus: Sequence, names: list[str], limit: CardLimit) -> list[str]:
     """The names from here on: TensorFlow counts what it may see, from 0, in the order of the machine.
 
     The other cards are hidden from it: it would start on each that it sees, and take some of its memory.
@@ -111,12 +124,17 @@ def _take_gpus(gpus: Sequence, names: list[str], limit_bytes: int | None) -> lis
     numbers = sorted(int(name[4:]) for name in names if name.startswith("GPU"))
     taken = [gpus[number] for number in numbers]
     tf.config.set_visible_devices(taken, "GPU")
-    _share_gpus(taken, limit_bytes)
+    if taken:
+        _limit_gpus(taken, limit(numbers))
     return [f"GPU:{numbers.index(int(name[4:]))}" if name.startswith("GPU") else name for name in names]
 
 
-def _share_gpus(gpus: Sequence, limit_bytes: int | None) -> None:
-    """Takes memory as it is needed, so that a shared card is not swallowed whole; or at most what the limit says."""
+def _limit_gpus(gpus: Sequence, limit_bytes: int | None) -> None:
+    """Before TensorFlow touches them. Without a limit it keeps 1,050 to 1,800 MiB of a card free, by its kind.
+
+    With one it takes memory as it needs it because of TF_FORCE_GPU_ALLOW_GROWTH (cluster/compute.py): Python does not
+    let a device have both.
+    """
     for gpu in gpus:
         if limit_bytes is None:
             tf.config.experimental.set_memory_growth(gpu, True)

@@ -83,9 +83,10 @@ class HorovodEngine(SingleEngine):
     def exchange(self, message: bytes) -> list[bytes]:
         self._exchanges += 1
         name = f"distxcept_exchange_{self._exchanges}"
-        lengths = self.hvd.allgather(tf.constant([len(message)], tf.int32), name=f"{name}_length").numpy()
-        content = tf.constant(np.frombuffer(message, np.uint8))
-        joined = self.hvd.allgather(content, name=f"{name}_content").numpy().tobytes()
+        with tf.device("CPU:0"):  # by MPI: it also works before the ranks know that each has a card of its own
+            lengths = self.hvd.allgather(tf.constant([len(message)], tf.int32), name=f"{name}_length").numpy()
+            content = tf.constant(np.frombuffer(message, np.uint8))
+            joined = self.hvd.allgather(content, name=f"{name}_content").numpy().tobytes()
         ends = np.cumsum(lengths)
         return [joined[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
@@ -99,3 +100,10 @@ def start_horovod() -> int:
 
     hvd.init()
     return hvd.local_rank()
+
+
+def has_nccl() -> bool:
+    """Whether reductions of GPU tensors stay on the GPUs."""
+    import horovod.tensorflow as hvd
+
+    return bool(hvd.nccl_built())

@@ -19,6 +19,10 @@ GPU_MARGIN = 0.25
 
 By published runs of Xception with PyTorch's allocator (docs/memory.md). For TensorFlow's on a GPU it is not verified.
 """
+READING_STEP_BYTES = 128 * 2**20
+"""What is free on a card varies by some MiB from start to start. That must not change the plan, or measure it again."""
+ASSUMED_CARD_BYTES = 8 * 2**30
+"""Of a card of which neither NVML nor CUDA tells the memory: where trials begin."""
 HOST_PART = 0.5
 """Of the host's free memory that a run takes without having been told how much."""
 BESIDE_BYTES = 64 * 2**20
@@ -40,6 +44,13 @@ class Budget:
     """TensorFlow's own part of it."""
     reserve_bytes: int
     limit_bytes: int | None = None
+    assumed: bool = False
+    """Nobody told how much memory the device has."""
+
+    @property
+    def allocator_bytes(self) -> int | None:
+        """What TensorFlow may take of a GPU, in the run and in its trials alike; None: what it needs and finds."""
+        return None if self.assumed else self.tensor_bytes
 
     @property
     def tensor_bytes(self) -> int:
@@ -66,16 +77,25 @@ def gpu_budget(name: str, memory_bytes: int, memory: MemorySection) -> Budget:
     return Budget("gpu", name, memory_bytes, GPU_OWN_BYTES, parse_size(memory.reserve), _limit(memory))
 
 
-def fullest_card_budget(gpus: Sequence[GpuState], memory: MemorySection) -> Budget | None:
-    """All replicas run the same plan, so that the card with the least free memory decides; None if none tells."""
+def cards_budget(gpus: Sequence[GpuState], memory: MemorySection) -> Budget:
+    """All replicas run the same plan, so that the card with the least free memory decides."""
     usable = [gpu for gpu in gpus if gpu.memory_free_bytes is not None]
     if not usable:
-        return None
+        return _unknown_card_budget(memory)
     gpu = min(usable, key=lambda gpu: gpu.memory_free_bytes or 0)
     free, total = gpu.memory_free_bytes or 0, gpu.memory_total_bytes or 0
-    which = f"GPU {gpu.index}" if len(gpus) == 1 else f"GPU {gpu.index} of {len(gpus)}, the fullest,"
-    text = f"{which} {gpu.name}: {show_size(free)} of {show_size(total)} free"
-    return gpu_budget(text, free, memory)
+    which = f"{gpu}" if len(gpus) == 1 else f"{gpu} of {len(gpus)}, the fullest,"
+    text = f"{which} {gpu.name or 'of unknown name'}: {show_size(free)} of {show_size(total)} free"
+    return gpu_budget(text, free // READING_STEP_BYTES * READING_STEP_BYTES, memory)
+
+
+def _unknown_card_budget(memory: MemorySection) -> Budget:
+    limit = _limit(memory)
+    if limit is None:
+        text = f"a GPU of unknown memory, assumed {show_size(ASSUMED_CARD_BYTES)}"
+        return replace(gpu_budget(text, ASSUMED_CARD_BYTES, memory), assumed=True)
+    text = f"a GPU of unknown memory, memory.limit {show_size(limit)}"
+    return gpu_budget(text, limit + GPU_OWN_BYTES + parse_size(memory.reserve), memory)
 
 
 def beside_update(budget: Budget) -> Budget:

@@ -18,16 +18,17 @@ from distxcept.memory.probe import Cache, Measured, probe, run_child
 
 RELEVANT = ("model", "batch", "optimizer", "precision", "memory")
 """Sections of the config on which a measurement depends."""
-LIMIT_STEP_BYTES = 128 * 2**20
-"""What is free on a card varies by some MiB from start to start; that is no reason to measure again."""
 
 
 def trial_request(proposal: Proposal, plan: BatchPlan, device: str, *, replica: int) -> dict[str, Any]:
-    """What the child has to know, but for the candidate itself; `device` as a process counts that sees all cards."""
+    """What the child has to know, but for the candidate itself; `device` as a process counts that sees all cards.
+
+    On a GPU its limit is that of the run, less what gradients on their way hold in the run only.
+    """
     config, budget = proposal.config, proposal.budget
     limit_bytes = None if config.memory.limit is None else parse_size(config.memory.limit)
     if budget.device == "gpu":
-        limit_bytes = max(1, budget.tensor_bytes // LIMIT_STEP_BYTES) * LIMIT_STEP_BYTES
+        limit_bytes = budget.allocator_bytes
     if limit_bytes is not None:
         limit_bytes = max(1, limit_bytes - proposal.reduction_bytes)
     return {

@@ -52,10 +52,22 @@ class GpuProcess:
     """The program's file name; not its arguments, which may hold secrets."""
 
 
+@dataclass(frozen=True)
+class CardPlace:
+    """What the driver calls a device that CUDA computes on."""
+
+    index: int
+    """Number of the card."""
+    mig: int | None = None
+    """Number of the slice of a card that MIG has divided."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class GpuState:
     index: int
     driver_version: str
+    mig: int | None = None
+    """A slice of the card; memory, name and processes are those of the slice."""
     lost: bool = False
     """The card fell off the bus or needs a reset; then nothing else is known."""
     problem: str | None = None
@@ -80,6 +92,9 @@ class GpuState:
     ecc_uncorrected_errors: int | None = None
     """Since the driver was loaded."""
 
+    def __str__(self) -> str:
+        return f"GPU {self.index}" if self.mig is None else f"GPU {self.index} MIG {self.mig}"
+
 
 def read_driver() -> Driver | NvmlUnavailable:
     nvml = _start()
@@ -97,13 +112,11 @@ def read_gpus(indexes: Sequence[int] | None = None) -> list[GpuState] | NvmlUnav
     nvml = _start()
     if isinstance(nvml, NvmlUnavailable):
         return nvml
-    driver_version = _optional(nvml, nvml.nvmlSystemGetDriverVersion) or "unknown"
     try:
         count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError as error:
         return NvmlUnavailable("other", f"the driver cannot count its cards: {error}")
-    chosen = range(count) if indexes is None else indexes
-    return [_read_gpu(nvml, index, driver_version) for index in chosen]
+    return [_read_gpu(nvml, CardPlace(index)) for index in (range(count) if indexes is None else indexes)]
 
 
 def count_gpus() -> int:
@@ -112,20 +125,46 @@ def count_gpus() -> int:
     return len(found) if isinstance(found, list) else 0
 
 
-def read_cards(numbers: Sequence[int]) -> list[GpuState]:
-    """Those of these numbers, as the driver sees them now; empty where it tells nothing."""
-    found = read_gpus(numbers) if numbers else []
-    return found if isinstance(found, list) else []
+def read_cards(places: Sequence[CardPlace]) -> list[GpuState]:
+    """The devices at these places, as the driver sees them now; empty where it tells nothing."""
+    nvml = _start() if places else None
+    if nvml is None or isinstance(nvml, NvmlUnavailable):
+        return []
+    return [_read_gpu(nvml, place) for place in places]
 
 
-def find_cards(bus_ids: Sequence[str]) -> list[int]:
-    """The driver's numbers of the cards at these places of the PCI bus; what is not found is left out."""
+def is_lost(bus_id: str) -> bool:
+    """Whether the driver says that the card at this place of the PCI bus has failed."""
     nvml = _start()
     if isinstance(nvml, NvmlUnavailable):
-        return []
-    handles = [_optional(nvml, nvml.nvmlDeviceGetHandleByPciBusId, bus_id) for bus_id in bus_ids]
-    found = [_optional(nvml, nvml.nvmlDeviceGetIndex, handle) for handle in handles if handle is not None]
-    return [index for index in found if index is not None]
+        return False
+    try:
+        nvml.nvmlDeviceGetHandleByPciBusId(bus_id)
+    except nvml.NVMLError as error:
+        return _means_lost(nvml, error)
+    return False
+
+
+def find_card(bus_id: str, uuid: str | None) -> CardPlace | None:
+    """The driver's name of the device that CUDA shows with this PCI bus id and UUID.
+
+    All MIG slices of a card have the card's bus id, and a UUID each. None where the driver does not know the device.
+    """
+    nvml = _start()
+    if isinstance(nvml, NvmlUnavailable):
+        return None
+    card = _optional(nvml, nvml.nvmlDeviceGetHandleByPciBusId, bus_id)
+    index = None if card is None else _optional(nvml, nvml.nvmlDeviceGetIndex, card)
+    if index is None:
+        return None
+    mode = _optional(nvml, nvml.nvmlDeviceGetMigMode, card)
+    if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+        return CardPlace(index)
+    for number in range(_optional(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, card) or 0):
+        mig = _optional(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, card, number)
+        if mig is not None and _optional(nvml, nvml.nvmlDeviceGetUUID, mig) == f"MIG-{uuid}":
+            return CardPlace(index, number)
+    return None
 
 
 def _start() -> Any:
@@ -153,13 +192,16 @@ def _start() -> Any:
     return pynvml
 
 
-def _read_gpu(nvml: Any, index: int, driver_version: str) -> GpuState:
+def _read_gpu(nvml: Any, place: CardPlace) -> GpuState:
+    driver_version = _optional(nvml, nvml.nvmlSystemGetDriverVersion) or "unknown"
+    known: dict[str, Any] = dict(index=place.index, mig=place.mig, driver_version=driver_version)
     try:
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        handle = nvml.nvmlDeviceGetHandleByIndex(place.index)
+        if place.mig is not None:
+            handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place.mig)
         memory = _memory(nvml, handle)
     except nvml.NVMLError as error:
-        lost = error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED)
-        return GpuState(index=index, driver_version=driver_version, lost=lost, problem=str(error))
+        return GpuState(**known, lost=_means_lost(nvml, error), problem=str(error))
 
     def read(query: Callable[..., Value], *arguments: Any) -> Value | None:
         return _optional(nvml, query, handle, *arguments)
@@ -168,8 +210,7 @@ def _read_gpu(nvml: Any, index: int, driver_version: str) -> GpuState:
     limit_milliwatts = read(nvml.nvmlDeviceGetEnforcedPowerLimit)
     utilisation = read(nvml.nvmlDeviceGetUtilizationRates)
     return GpuState(
-        index=index,
-        driver_version=driver_version,
+        **known,
         uuid=read(nvml.nvmlDeviceGetUUID),
         name=read(nvml.nvmlDeviceGetName),
         compute_capability=read(nvml.nvmlDeviceGetCudaComputeCapability),
@@ -191,11 +232,15 @@ def _read_gpu(nvml: Any, index: int, driver_version: str) -> GpuState:
     )
 
 
+def _means_lost(nvml: Any, error: Any) -> bool:
+    return error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED)
+
+
 def _memory(nvml: Any, handle: Any) -> Any:
-    """None where card and host share their memory (no figures); other errors mean that the card is not usable."""
+    """None where card and host share their memory, and for all of a card that MIG has divided; else it is not usable."""
     try:
         return nvml.nvmlDeviceGetMemoryInfo(handle)
-    except nvml.NVMLError_NotSupported:
+    except (nvml.NVMLError_NotSupported, nvml.NVMLError_NoPermission):
         return None
 
 

@@ -8,7 +8,7 @@ from distxcept.cluster.compute import runs_on_gpu
 from distxcept.config.schema import Config
 from distxcept.data import host
 from distxcept.errors import ConfigError
-from distxcept.memory.budget import Budget, fullest_card_budget, gpu_budget, host_budget
+from distxcept.memory.budget import Budget, cards_budget, gpu_budget, host_budget
 from distxcept.memory.cuda_cards import shown_cards
 from distxcept.memory.estimate import EngineName
 from distxcept.memory.nvml import GpuState
@@ -41,13 +41,13 @@ def this_machine(
     engine, replicas = _engine(config, world, cards=len(shown))
     used = _used_cards(config, engine, replicas, sorted(shown))
     cards = [shown[ordinal] for ordinal in used]
-    budget = fullest_card_budget(cards, config.memory)
-    if budget is None:
-        # Ranks of a host without a GPU have a core each at least; the others are elsewhere.
-        here = min(replicas, per_node or host.usable_cores()) if engine == "horovod" else replicas
-        processes = 1 if engine == "mirrored" else here
-        budget = host_budget(host.free_memory(), here, processes, config.memory)
-    return Target(budget, replicas, engine, cards, f"GPU:{used[0]}" if cards else "CPU:0")
+    if cards:
+        return Target(cards_budget(cards, config.memory), replicas, engine, cards, f"GPU:{used[0]}")
+    # Ranks of a host without a GPU have a core each at least; the others are elsewhere.
+    here = min(replicas, per_node or host.usable_cores()) if engine == "horovod" else replicas
+    processes = 1 if engine == "mirrored" else here
+    budget = host_budget(host.free_memory(), here, processes, config.memory)
+    return Target(budget, replicas, engine, [], "CPU:0")
 
 
 def _used_cards(config: Config, engine: EngineName, replicas: int, shown: Sequence[int]) -> Sequence[int]:

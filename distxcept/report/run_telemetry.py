@@ -13,7 +13,7 @@ from distxcept.memory.roomier import Roomier
 from distxcept.memory.telemetry import Telemetry
 from distxcept.report.telemetry_files import TelemetryFiles
 from distxcept.training.build import Training
-from distxcept.training.own_cards import numbers_of_cards, pids_of_job
+from distxcept.training.own_cards import pids_of_job, places_of_devices
 
 
 def telemetry_of(training: Training, run_folder: Path, phases: Mapping[str, int] | None = None) -> Telemetry:
@@ -22,7 +22,7 @@ def telemetry_of(training: Training, run_folder: Path, phases: Mapping[str, int]
     if config.run.telemetry_every is None:
         return Telemetry(every_seconds=None)
     gpus = [device for device in engine.devices() if device.startswith("GPU")]
-    cards = numbers_of_cards(gpus)
+    places = places_of_devices(gpus)
     filling = plan.updates_per_epoch if config.data.cache == "memory" else 0
     return Telemetry(
         every_seconds=config.run.telemetry_every,
@@ -39,7 +39,7 @@ def telemetry_of(training: Training, run_folder: Path, phases: Mapping[str, int]
             tensorboard="tensorboard" in config.run.writers,
             phases=phases,
         ),
-        read_cards=lambda: read_cards(cards),
+        read_cards=lambda: read_cards(places),
         device_bytes=lambda: tuple(tf.config.experimental.get_memory_info(gpu)["current"] for gpu in gpus),
     )
 

@@ -1,6 +1,6 @@
 """From a config and an engine to everything that a run works with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from distxcept.errors import ConfigError, DataError
 from distxcept.memory.candidates import Situation
 from distxcept.memory.estimate import EngineName
 from distxcept.memory.memory_plan import MemoryPlan
-from distxcept.memory.nvml import read_cards
+from distxcept.memory.nvml import GpuState
 from distxcept.memory.planning import build_plan
 from distxcept.model.layout import Layout
 from distxcept.model.network import GIVEN, MakeNetwork, Network
@@ -29,7 +29,6 @@ from distxcept.model.xception import Xception
 from distxcept.training.choose_plan import choose_plan
 from distxcept.training.evaluate import Evaluator, idle_cores, own_cores
 from distxcept.training.objective import Objective
-from distxcept.training.own_cards import numbers_of_cards
 from distxcept.training.preflight import REDUCED_BYTES, preflight
 from distxcept.training.update import Update
 
@@ -84,16 +83,16 @@ def build_training(
     config: Config,
     engine: Engine,
     *,
+    cards: Sequence[GpuState] = (),
     at_most: MemoryPlan | None = None,
     notice: Callable[[str], None] = lambda message: None,
     make_network: MakeNetwork | None = None,
 ) -> Training:
     """Eager. Opens the data, makes the model and its variables; nothing of the update is traced yet.
 
-    `at_most` is the largest memory plan allowed; `notice` hears of things that take long; `make_network` makes the
-    model where it is none of ours.
+    `cards` are this process's, as read before the engine took any of their memory; `at_most` is the largest memory plan
+    allowed; `notice` hears of things that take long; `make_network` makes the model where it is none of ours.
     """
-    cards = read_cards(numbers_of_cards(engine.devices()))  # before this training itself takes memory of them
     notices = preflight(engine, reduced_bytes=REDUCED_BYTES if config.memory.limit is None else 8_000_000)
     train, validation = open_sources(config.data)
     data_digest = train.digest()

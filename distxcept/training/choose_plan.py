@@ -20,9 +20,9 @@ from distxcept.data.host import free_memory, usable_cores
 from distxcept.data.peek import Glimpse
 from distxcept.engines import Engine
 from distxcept.errors import DoesNotFitError
-from distxcept.memory.budget import Budget, fullest_card_budget, host_budget
+from distxcept.memory.budget import READING_STEP_BYTES, Budget, cards_budget, host_budget
 from distxcept.memory.estimate import EngineName
-from distxcept.memory.measuring import LIMIT_STEP_BYTES, kind_of, measure, nothing_fits, trial_request
+from distxcept.memory.measuring import kind_of, measure, nothing_fits, trial_request
 from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.memory.nvml import GpuState
 from distxcept.memory.planning import Proposal, make_plan
@@ -131,7 +131,7 @@ def fullest_of_kind(devices: Sequence[tuple[str, int]]) -> list[int]:
 
     Some MiB more or less are no difference: else now the one and now the other would measure, without the other's cache.
     """
-    steps = [(usable_bytes // LIMIT_STEP_BYTES, rank) for rank, (_, usable_bytes) in enumerate(devices)]
+    steps = [(usable_bytes // READING_STEP_BYTES, rank) for rank, (_, usable_bytes) in enumerate(devices)]
     fullest = {
         kind: min(step for step, (other, _) in zip(steps, devices, strict=True) if other == kind)
         for kind, _ in devices
@@ -175,10 +175,10 @@ def propose(
 
 
 def _budget(config: Config, engine: Engine, cards: Sequence[GpuState]) -> Budget:
+    if not engine.on_cpu:
+        return cards_budget(cards, config.memory)
     on_host = engine.local_ranks * len(engine.local_replicas)
-    return fullest_card_budget(cards, config.memory) or host_budget(
-        free_memory(), on_host, engine.local_ranks, config.memory
-    )
+    return host_budget(free_memory(), on_host, engine.local_ranks, config.memory)
 
 
 def shares_by_speed(seconds: Sequence[float | None]) -> tuple[int, ...] | None:

@@ -21,7 +21,7 @@ from distxcept.engines import Engine
 from distxcept.errors import ConfigError
 from distxcept.memory.links import link_by_measurement
 from distxcept.memory.nvml import read_cards
-from distxcept.training.own_cards import numbers_of_cards
+from distxcept.training.own_cards import check_one_rank_per_card, places_of_devices
 
 REDUCED_BYTES = 100_000_000
 CLOCK_SECONDS = 2.0
@@ -55,7 +55,7 @@ def preflight(engine: Engine, *, reduced_bytes: int) -> list[str]:
     """Eager, on every rank. What the user should know; nothing for a single rank."""
     if engine.ranks == 1:
         return []
-    engine.exchange(b"here")
+    check_one_rank_per_card(engine)  # all ranks meet here
     clock = time.time()
     device = engine.devices()[0]
     facts = RankFacts(
@@ -154,6 +154,6 @@ def _seconds_of(work: Any) -> float:
 
 def _free_gpu_bytes(devices: Sequence[str]) -> int | None:
     """Of the fullest of this rank's cards."""
-    cards = read_cards(numbers_of_cards(devices))
+    cards = read_cards(places_of_devices(devices))
     told = [card.memory_free_bytes for card in cards if card.memory_free_bytes is not None]
     return min(told, default=None)

@@ -15,7 +15,7 @@ from statistics import mean, median
 
 from distxcept.engines import Engine
 from distxcept.memory.nvml import read_cards
-from distxcept.training.own_cards import numbers_of_cards
+from distxcept.training.own_cards import places_of_devices
 
 EVERY = 5
 """Updates of a window; the ranks compare notes at its end."""
@@ -91,7 +91,7 @@ class Stragglers:
     """Every rank adds its times; all learn together who is slow. Names a rank once, and again if it had recovered."""
 
     def __init__(self, engine: Engine):
-        self._engine = engine
+        self._engine, self._places = engine, places_of_devices(engine.devices())
         self._seconds: list[float] = []
         self._waits: list[float] = []
         self._virtual_batches: list[int] = []
@@ -145,7 +145,7 @@ class Stragglers:
         self._cpu, self._began = _cpu_seconds(), time.perf_counter()
 
     def _throttling(self) -> list[str]:
-        cards = read_cards(numbers_of_cards(self._engine.devices()))
+        cards = read_cards(self._places)
         return sorted({why for card in cards for why in card.throttling})
 
 

@@ -74,7 +74,7 @@ def run_trial(request: Request) -> Trial:
     set_numerics(config.engine)
     on_cpu = request.device.startswith("CPU")
     (device,) = prepare_devices(
-        [request.device], request.threads, limit_bytes=None if on_cpu else request.limit_bytes
+        [request.device], request.threads, limit=lambda cards: request.limit_bytes
     )
     assert isinstance(config.batch.micro, int)
     virtual, at_once = config.batch.virtual, config.batch.micro // config.batch.virtual

@@ -12,7 +12,7 @@ from distxcept.config.schema import MemorySection
 from distxcept.data import host
 from distxcept.memory import cuda_cards, measuring, target
 from distxcept.memory.budget import host_budget
-from distxcept.memory.nvml import GpuState, NvmlUnavailable
+from distxcept.memory.nvml import GpuState
 from distxcept.memory.probe import Measured
 
 CONFIG = """\

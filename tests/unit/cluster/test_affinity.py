@@ -50,9 +50,6 @@ def test_who_binds():
     assert not detect(srun).bound
     assert not detect({**srun, "SLURM_CPU_BIND_TYPE": "none"}).bound
     assert detect({**srun, "SLURM_CPU_BIND_TYPE": "mask_cpu:"}).bound
-    assert not detect(srun).own_gpu
-    assert detect({**srun, "SLURM_GPUS_PER_TASK": "1"}).own_gpu
-    assert detect({**srun, "SLURM_TRES_PER_TASK": "cpu=4,gres/gpu=1"}).own_gpu
 
 
 def test_threads_and_cores_of_a_real_process():

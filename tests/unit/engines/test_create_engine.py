@@ -19,7 +19,12 @@ def one_cpu(monkeypatch):
     monkeypatch.setattr(devices, "prepare_rank_device", lambda *_, **__: "CPU:0")
     horovod, hvd = ModuleType("horovod"), ModuleType("horovod.tensorflow")
     ranks = dict(
-        init=lambda: None, rank=lambda: 0, size=lambda: 1, local_size=lambda: 1, local_rank=lambda: 0
+        init=lambda: None,
+        rank=lambda: 0,
+        size=lambda: 1,
+        local_size=lambda: 1,
+        local_rank=lambda: 0,
+        nccl_built=lambda: 0,
     )
     vars(hvd).update(ranks)
     vars(horovod).update(tensorflow=hvd)
@@ -43,3 +48,25 @@ def test_several_tasks_are_never_several_runs():
     two = Placement(launcher="mpirun", size=2)
     with pytest.raises(ConfigError, match=r"2 tasks were launched, but engine\.name is single"):
         create_engine(EngineSection(name="single"), two)
+
+
+def rank_on_a_gpu(monkeypatch, nccl: int, **engine):
+    monkeypatch.setattr(devices, "prepare_rank_device", lambda *_, **__: "GPU:0")
+    hvd = sys.modules["horovod.tensorflow"]
+    monkeypatch.setattr(hvd, "nccl_built", lambda: nccl)
+    monkeypatch.setattr(hvd, "size", lambda: 2)
+    return create_engine(
+        EngineSection(**engine), Placement(launcher="mpirun", size=2, local_size=2, wire_up="pmix")
+    )
+
+
+def test_ranks_on_gpus_need_nccl(one_cpu, monkeypatch):
+    with pytest.raises(ConfigError) as caught:
+        rank_on_a_gpu(monkeypatch, nccl=0)
+    assert "launch/build_horovod.sh --gpu" in str(caught.value)
+    assert caught.value.alike  # one rank tells it for all
+
+
+def test_ranks_on_gpus_with_nccl_or_by_choice(one_cpu, monkeypatch):
+    assert rank_on_a_gpu(monkeypatch, nccl=22304).devices() == ["GPU:0"]
+    assert rank_on_a_gpu(monkeypatch, nccl=0, require_nccl=False).devices() == ["GPU:0"]

@@ -1,5 +1,6 @@
 """Which cards a process takes, with a TensorFlow that only pretends to have some."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -64,7 +65,9 @@ def test_other_cards_are_left_alone(config, wanted, shown, names):
 
 
 def test_the_limit_is_that_of_each_card(config):
-    prepare_devices(["GPU:1", "GPU:3"], None, limit_bytes=5 * 2**30)
+    asked = []
+    prepare_devices(["GPU:3", "GPU:1"], None, limit=lambda cards: asked.append(cards) or 5 * 2**30)
+    assert asked == [[1, 3]]
     assert config.limits == {config.gpus[number].name: [5120] for number in (1, 3)}
     assert config.grows == []  # said by a variable: TensorFlow does not take both
 
@@ -76,13 +79,53 @@ def test_too_many(config):
         prepare_devices(["GPU:4"], None)
 
 
-@pytest.mark.parametrize("name", ["GPU:²", "GPU", "GPU:-1", "TPU:0", "CPU:4000000000"])
-def test_names_that_are_none(config, name):
-    with pytest.raises(ConfigError):
-        prepare_devices([name], None)
+def test_cards_are_not_asked_for_by_a_cpu(config):
+    assert prepare_devices(["CPU:0"], None, limit=lambda cards: pytest.fail("asked")) == ["CPU:0"]
 
 
-def test_a_rank_sees_its_own_card_as_the_first(config):
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["GPU:²"], "which is no device; write GPU:0 or CPU:0"),
+        (["GPU"], "which is no device"),
+        (["GPU:-1"], "which is no device"),
+        (["TPU:0"], "names 'TPU:0', which is no device"),
+        (["CPU:4000000000"], "there can be 1024 at most"),
+        (["GPU:0", "gpu:0"], "names a device twice"),
+        (["GPU:0", "CPU:0"], "mixes GPUs and CPUs"),
+    ],
+)
+def test_names_that_are_refused(config, names, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        prepare_devices(names, None)
+    placement = Placement(launcher="mpirun", size=2, local_size=2)
+    if "1024" not in said:  # a rank does not split its CPU
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            prepare_rank_device(EngineSection(devices=tuple(names)), placement, 0)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "devices", "cards"),
+    [
+        (4, "auto", [0, 1, 2, 3]),  # all cards are shown to all ranks
+        (1, "auto", [0, 0, 0, 0]),  # CUDA_VISIBLE_DEVICES=$LOCAL_RANK, --gpu-bind=single:1
+        (2, "auto", [0, 1, 0, 1]),  # two ranks for each half of the machine, which sees its own two cards
+        (4, ("GPU:3", "GPU:1"), [3, 1, 3, 1]),
+    ],
+)
+def test_a_rank_takes_one_card_and_sees_it_as_the_first(config, gpus, devices, cards):
+    """Whether two of them have taken the same one they find out by exchange of what CUDA tells."""
     placement = Placement(launcher="mpirun", rank=6, size=8, local_rank=2, local_size=4)
-    assert prepare_rank_device(EngineSection(threads=1), placement, 2) == "GPU:0"
-    assert config.shown == [2]
+    config.gpus = config.gpus[:gpus]
+    taken = []
+    for local_rank in range(4):
+        section = EngineSection(threads=1, devices=devices)
+        assert prepare_rank_device(section, placement, local_rank, limit=taken.append) == "GPU:0"
+        assert config.shown == taken[-1]
+    assert taken == [[card] for card in cards]
+
+
+def test_ranks_of_which_the_cpu_is_asked_for_leave_the_cards_alone(config):
+    placement = Placement(launcher="mpirun", rank=1, size=2, local_rank=1, local_size=2)
+    assert prepare_rank_device(EngineSection(threads=1, devices=("CPU:0",)), placement, 1) == "CPU:0"
+    assert config.shown == []

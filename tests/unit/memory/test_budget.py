@@ -11,7 +11,7 @@ from distxcept.memory.budget import (
     GPU_MARGIN,
     GPU_OWN_BYTES,
     beside_update,
-    fullest_card_budget,
+    cards_budget,
     gpu_budget,
     host_budget,
 )
@@ -78,12 +78,25 @@ def card(index: int, free: int | None) -> GpuState:
 
 
 def test_the_fullest_card_decides():
-    budget = fullest_card_budget([card(0, 15 * GIB), card(1, 3 * GIB), card(2, None)], MemorySection())
-    assert budget is not None
+    budget = cards_budget([card(0, 15 * GIB), card(1, 3 * GIB), card(2, None)], MemorySection())
     assert budget.memory_bytes == 3 * GIB
     assert budget.name == "GPU 1 of 3, the fullest, NVIDIA T4: 3.0 GiB of 16.0 GiB free"
-    assert fullest_card_budget([card(0, None)], MemorySection()) is None
-    assert fullest_card_budget([], MemorySection()) is None
+
+
+def test_some_mib_more_or_less_are_no_other_budget():
+    tight, wide = (cards_budget([card(0, 3 * GIB + more)], MemorySection()) for more in (0, 100 * MIB))
+    assert tight.allocator_bytes == wide.allocator_bytes == 3 * GIB - GPU_OWN_BYTES - 300 * MIB
+    assert "3.1 GiB of 16.0 GiB free" in wide.name
+
+
+@pytest.mark.parametrize(
+    ("memory", "limit"), [({}, None), ({"limit": "2GiB"}, 2 * GIB), ({"limit": "20GiB"}, 20 * GIB)]
+)
+def test_a_card_of_unknown_memory_is_limited_only_by_the_user(memory, limit):
+    budget = cards_budget([card(0, None)], MemorySection(**memory))
+    assert (budget.device, budget.allocator_bytes) == ("gpu", limit)
+    assert "unknown memory" in budget.name
+    assert budget.tensor_bytes > 0  # where trials begin
 
 
 @pytest.mark.parametrize(

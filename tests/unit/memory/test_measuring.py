@@ -7,7 +7,7 @@ import pytest
 from distxcept.config.schema import Config, MemorySection
 from distxcept.data.peek import Glimpse
 from distxcept.memory import measuring
-from distxcept.memory.budget import CPU_OWN_BYTES, GPU_OWN_BYTES, gpu_budget, host_budget
+from distxcept.memory.budget import CPU_OWN_BYTES, GPU_OWN_BYTES, cards_budget, gpu_budget, host_budget
 from distxcept.memory.measuring import kind_of, measure, nothing_fits, trial_request
 from distxcept.memory.planning import make_plan
 from distxcept.memory.probe import Cache, Measured
@@ -25,7 +25,7 @@ def proposal(free_bytes: int, engine=None, **data):
             "engine": engine or {},
         }
     )
-    budget = gpu_budget("a card", free_bytes, config.memory)
+    budget = cards_budget([card(memory_free_bytes=free_bytes)], config.memory)
     return make_plan(config, budget, Glimpse(64, 4), replicas=1, engine="single")
 
 
@@ -67,7 +67,7 @@ def test_a_trial_leaves_room_for_gradients_on_their_way(ranks, overlap):
         config, budget, Glimpse(256, 4), replicas=ranks, engine="horovod" if ranks > 1 else "single"
     )
     limit = trial_request(plan, plan.batches, "GPU:0", replica=0)["limit_bytes"]
-    left = budget.tensor_bytes // measuring.LIMIT_STEP_BYTES * measuring.LIMIT_STEP_BYTES - limit
+    left = budget.allocator_bytes - limit  # of the run
     gradients = 4 * sum(parameter.elements for parameter in plan.layout.parameters)
     assert left == 0 if ranks == 1 or overlap == "off" else left > 0.9 * gradients
 
@@ -89,9 +89,9 @@ def measured_with(monkeypatch, tmp_path, free_bytes, device, cores=1, **data):
 
 
 def test_an_equal_card_and_some_mib_more_or_less_need_no_new_trial(monkeypatch, tmp_path):
-    free = 8 * GIB + GPU_OWN_BYTES + 300 * MIB
+    free = 8 * GIB
     first = measured_with(monkeypatch, tmp_path, free + 70 * MIB, "GPU:0")
-    assert first and first[0]["limit_bytes"] == 8 * GIB
+    assert first and first[0]["limit_bytes"] == 8 * GIB - GPU_OWN_BYTES - 300 * MIB
     assert not measured_with(monkeypatch, tmp_path, free + 20 * MIB, "GPU:2")
     assert measured_with(monkeypatch, tmp_path, free - GIB, "GPU:0")
 
@@ -159,3 +159,9 @@ def test_a_peak_beyond_the_budget_of_a_host_does_not_fit(host_trials):
     assert "peak 3.0 GiB, of 1.2 GiB that a run would take" in measured[0].reason
     best, _, again = host_trials(8 * GIB, 3 * GIB)
     assert best.micro_batch == 32 and not again
+
+
+def test_a_trial_on_a_card_of_unknown_memory_has_no_limit_either():
+    plan = proposal(8 * GIB)
+    unknown = replace(plan, budget=cards_budget([], plan.config.memory))
+    assert trial_request(unknown, plan.batches, "GPU:0", replica=0)["limit_bytes"] is None

@@ -18,9 +18,14 @@ def plain(answer):
     if isinstance(answer, list):
         return [dataclasses.asdict(gpu) for gpu in answer]
     return {"type": type(answer).__name__, **dataclasses.asdict(answer)}
-found = nvml.find_cards(["0000:03:00.0", "0000:1f:00.0", "00000000:01:00.0"])
+buses = ["0000:03:00.0", "0000:1f:00.0", "00000000:01:00.0"]
+found = [place for bus in buses if (place := nvml.find_card(bus, None))]
+slices = [nvml.find_card("0000:01:00.0", f"00000000-0000-0000-0001-00000000000{k}") for k in range(3)]
 print(json.dumps({"driver": plain(nvml.read_driver()), "gpus": plain(nvml.read_gpus()), "again": plain(nvml.read_gpus()),
-                  "found": found, "of_found": plain(nvml.read_gpus(found)),
+                  "found": [place.index for place in found], "of_found": plain(nvml.read_cards(found)),
+                  "slices": [place and [place.index, place.mig] for place in slices],
+                  "of_slices": plain(nvml.read_cards([place for place in slices if place and place.mig is not None])),
+                  "lost": [nvml.is_lost(f"0000:0{bus}:00.0") for bus in (1, 2)],
                   "tensorflow": "tensorflow" in sys.modules}))
 """
 
@@ -44,6 +49,7 @@ def test_two_healthy_cards(ask) -> None:
     assert answer["gpus"] == [
         {
             "index": index,
+            "mig": None,
             "driver_version": "570.86.10",
             "lost": False,
             "problem": None,
@@ -83,6 +89,22 @@ def test_a_lost_card_is_reported_beside_the_good_one(ask, scenario: str) -> None
     assert (first["lost"], first["memory_total_bytes"]) == (False, 40 * GIB)
     assert (second["lost"], second["problem"]) == (True, "GPU is lost")
     assert second["memory_total_bytes"] is None
+
+
+def test_a_card_that_cannot_be_found_any_more_is_lost(ask) -> None:
+    assert ask("lost")["lost"] == [False, True]
+    assert ask("healthy")["lost"] == [False, False]
+
+
+def test_slices_of_a_card_have_a_memory_each(ask) -> None:
+    answer = ask("mig")
+    assert answer["slices"] == [[0, 0], [0, 1], None]
+    first, second = answer["of_slices"]
+    assert [one["memory_free_bytes"] for one in (first, second)] == [5 * GIB, 4 * GIB]
+    assert (first["index"], first["mig"], first["name"]) == (0, 0, "Fake A100 MIG 1g.5gb")
+    whole = answer["gpus"][0]  # of which a user without privileges is told no memory
+    assert (whole["problem"], whole["memory_total_bytes"]) == (None, None)
+    assert ask("healthy")["slices"] == [[0, None]] * 3
 
 
 def test_a_hot_card_is_throttled(ask) -> None:

@@ -125,7 +125,9 @@ def test_the_plan_of_equal_cards_is_that_of_the_fullest(monkeypatch):
             sent[rank].append(message)
             return heard[len(sent[rank]) - 1] if len(sent[rank]) <= len(heard) else [message, message]
 
-        engine = SimpleNamespace(devices=lambda: ["GPU:0"], rank=rank, local_replicas=range(rank, rank + 1))
+        engine = SimpleNamespace(
+            devices=lambda: ["GPU:0"], on_cpu=False, rank=rank, local_replicas=range(rank, rank + 1)
+        )
         engine.exchange, engine.local_ranks, engine.is_chief = exchange, 2, rank == 0
         cards = [card(rank, name="T4", memory_free_bytes=free[rank], memory_total_bytes=16 * GIB)]
         return choose_plan._choices_of_all(config, engine, plan, 3, cards, said.append)
@@ -146,8 +148,8 @@ def test_the_plan_of_equal_cards_is_that_of_the_fullest(monkeypatch):
     ("free", "remat", "expected"),
     [
         ([6 * GIB, 6 * GIB], "auto", False),
-        ([6 * GIB, 3 * GIB], "auto", True),  # what one rank needs, all do
-        ([6 * GIB, 3 * GIB], "off", False),
+        ([6 * GIB, 7 * GIB // 2], "auto", True),  # what one rank needs, all do
+        ([6 * GIB, 7 * GIB // 2], "off", False),
         ([6 * GIB, 6 * GIB], "on", True),
         ([GIB, GIB], "auto", False),  # nothing fits: tried as it is, and made smaller on the way
     ],
@@ -165,14 +167,16 @@ def test_a_fixed_micro_batch_is_rematerialised_where_plan_says_so(monkeypatch, f
     def of(rank, exchange):
         cards = [card(rank, name="T4", memory_free_bytes=free[rank], memory_total_bytes=16 * GIB)]
         monkeypatch.setattr(choose_plan, "pids_of_job", lambda engine: set())
-        engine = SimpleNamespace(name="horovod", devices=lambda: ["GPU:0"], rank=rank, ranks=2, local_ranks=2)
+        engine = SimpleNamespace(
+            name="horovod", devices=lambda: ["GPU:0"], on_cpu=False, rank=rank, ranks=2, local_ranks=2
+        )
         engine.local_replicas, engine.is_chief, engine.exchange = range(rank, rank + 1), rank == 0, exchange
         return choose_plan.choose_plan(config, engine, plan, 3, cards=cards)[1]
 
     def answers(message):
         """The other rank's word on what it needs; else the same as ours."""
         value = json.loads(message)
-        return [message, b"true" if value is False and 3 * GIB in free else message]
+        return [message, b"true" if value is False and 7 * GIB // 2 in free else message]
 
     chosen = of(0, answers)
     assert (chosen.micro, chosen.remat) == (16, expected)

@@ -1,9 +1,12 @@
 """`distxcept submit`: a run as a SLURM job."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distxcept.cli.arguments import add_config_arguments, positive_number, whole_number
+
+if TYPE_CHECKING:
+    from distxcept.launch.partitions import NodeGroup
 
 EXAMPLES = """\
 examples:
@@ -47,7 +50,10 @@ def _add_resources(parser: argparse.ArgumentParser) -> None:
         help="ranks of each node (one for each GPU, else 1)",
     )
     parser.add_argument(
-        "--cpus-per-rank", type=positive_number, default=1, metavar="C", help="cores of each rank (1)"
+        "--cpus-per-rank",
+        type=positive_number,
+        metavar="C",
+        help="cores of each rank (its part of a node, by sinfo)",
     )
     parser.add_argument("--mem", metavar="SIZE", help="memory of each node, such as 64G")
     parser.add_argument("--time", required=True, metavar="T", help="limit: minutes, HH:MM:SS or D-HH:MM:SS")
@@ -81,10 +87,11 @@ def _add_behaviour(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     import sys
+    from dataclasses import replace
     from pathlib import Path
 
     from distxcept.config.load import load_config
-    from distxcept.launch.partitions import Request, check_request, parse_minutes, read_partitions
+    from distxcept.launch.partitions import Request, check_request, fair_cores, parse_minutes
     from distxcept.launch.sbatch import output_path, render
     from distxcept.launch.supervisor import make_folders
 
@@ -93,6 +100,11 @@ def run(args: argparse.Namespace) -> int:
     job = _job(args, config.run.name, folder)
     for overrides in job.sweep:
         load_config(args.config, [*args.overrides, *overrides])
+    partitions = _partitions(args)
+    if job.cpus_per_rank is None and partitions:
+        needed = dict(gpus_per_node=job.gpus_per_node, ranks_per_node=job.ranks_per_node)
+        cores = fair_cores(partitions, partition=job.partition, **needed)
+        job = replace(job, cpus_per_rank=cores)
     text = render(job)
     if args.dry_run:
         print(text, end="")
@@ -100,11 +112,11 @@ def run(args: argparse.Namespace) -> int:
     request = Request(
         nodes=job.nodes,
         gpus_per_node=job.gpus_per_node,
-        cpus_per_node=job.cpus_per_rank * job.ranks_per_node,
+        cpus_per_node=(job.cpus_per_rank or 1) * job.ranks_per_node,
         minutes=parse_minutes(job.time) or 0,
         partition=job.partition,
     )
-    check_request(request, read_partitions())
+    check_request(request, partitions)
     make_folders(folder)
     script = folder / "job.sbatch"
     script.write_text(text, encoding="utf-8")
@@ -115,6 +127,26 @@ def run(args: argparse.Namespace) -> int:
         followed = f"the first of its {len(job.sweep)} runs" if job.sweep else "it"
         print(f"submitted job {number}; follow {followed} with: tail -F {output}", file=sys.stderr)
     return _wait(number, None if job.sweep else Path(output), args) if args.wait or args.follow else 0
+
+
+def _partitions(args: argparse.Namespace) -> "list[NodeGroup]":
+    """What the cluster has. A job that is only shown needs no cluster: it then leaves the cores to it."""
+    import sys
+
+    from distxcept.errors import ConfigError
+    from distxcept.launch.partitions import read_partitions
+
+    try:
+        return read_partitions()
+    except ConfigError as error:
+        if not args.dry_run:
+            raise
+        if args.cpus_per_rank is None and not args.quiet:
+            print(
+                f"cores per rank are left to the cluster ({error}); --cpus-per-rank sets them",
+                file=sys.stderr,
+            )
+        return []
 
 
 def _job(args: argparse.Namespace, name: str, folder: Any) -> Any:

@@ -10,7 +10,16 @@ from pathlib import Path
 
 from distxcept.cluster.tether import LAUNCHER_VARIABLE
 from distxcept.errors import ConfigError
-from distxcept.launch.hosts import Host, deal, parse_hosts, read_hostfile, slurm_hosts, total_slots
+from distxcept.launch.hosts import (
+    Host,
+    deal,
+    parse_hosts,
+    read_hostfile,
+    slurm_cores,
+    slurm_hosts,
+    slurm_shows_gpus,
+    total_slots,
+)
 from distxcept.launch.mpi import Via, Wiring
 from distxcept.launch.network import check_interface, is_local, loopback, network_towards
 from distxcept.launch.ranks import MpiRanks, PlainRank, Program
@@ -66,7 +75,8 @@ def choose_ranks(wishes: Wishes, program: Program, environ: Mapping[str, str]) -
         interface=interface or (None if remote else loopback()),
         network=network_towards(elsewhere) if remote and not interface else None,
         names=tuple(sorted({*names, *(setting.name for setting in our_settings), LAUNCHER_VARIABLE})),
-        cpus_per_task=environ.get("SLURM_CPUS_PER_TASK"),
+        cpus_per_task=slurm_cores(environ),
+        gpus=slurm_shows_gpus(environ),
         extra=wishes.launcher_options,
     )
     return MpiRanks(

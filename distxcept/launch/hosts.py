@@ -68,6 +68,34 @@ def slurm_hosts(environ: Mapping[str, str]) -> list[Host]:
     return [Host(name, count) for name, count in zip(names, slots, strict=True)]
 
 
+def slurm_cores(environ: Mapping[str, str]) -> int | None:
+    """Cores of each rank by srun: as asked for, else a rank's part of what the allocation has on its nodes.
+
+    None outside of an allocation, and with --cpus-per-gpu, which srun takes over by itself.
+    """
+    if "SLURM_CPUS_PER_GPU" in environ:
+        return None
+    asked = environ.get("SLURM_CPUS_PER_TASK", "")
+    if asked.isdecimal():
+        return int(asked)
+    cores = expand_tasks_per_node(environ.get("SLURM_JOB_CPUS_PER_NODE", "")) or []
+    tasks = expand_tasks_per_node(environ.get("SLURM_TASKS_PER_NODE", "")) or []
+    if not cores or len(cores) != len(tasks):
+        return None
+    return min(share_of_cpus(on_node, ranks) for on_node, ranks in zip(cores, tasks, strict=True))
+
+
+def share_of_cpus(cpus: int, ranks: int) -> int:
+    """Of each rank, at least one. An even number: a core is often two CPUs, and SLURM gives whole cores to a rank."""
+    share = cpus // max(1, ranks)
+    return share - share % 2 if share > 1 else 1
+
+
+def slurm_shows_gpus(environ: Mapping[str, str]) -> bool:
+    """Whether the job has GPUs that nobody has bound to tasks by choice."""
+    return "SLURM_GPUS_ON_NODE" in environ and "SLURM_GPU_BIND" not in environ
+
+
 def total_slots(hosts: Sequence[Host]) -> int:
     return sum(host.slots for host in hosts)
 

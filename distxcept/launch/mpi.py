@@ -32,8 +32,10 @@ class Wiring:
     """For Open MPI where no interface is given: the network to use, as 10.0.0.0/24."""
     names: tuple[str, ...] = ()
     """Variables that travel, by name."""
-    cpus_per_task: str | None = None
-    """Of the SLURM allocation: srun no longer takes it from there by itself."""
+    cpus_per_task: int | None = None
+    """srun: cores of each rank. It gives one core by default, whatever the allocation has, and one starves a GPU."""
+    gpus: bool = False
+    """srun: the allocation has GPUs, and every rank is to see all of its node."""
     pin_nodes: bool = False
     """srun: use these nodes of the allocation only."""
     launcher: str | None = None
@@ -92,6 +94,8 @@ def _srun(wiring: Wiring, hosts: Sequence[Host]) -> list[str]:
         "--kill-on-bad-exit=1",
     ]
     arguments += [f"--cpus-per-task={wiring.cpus_per_task}"] if wiring.cpus_per_task else []
+    # Cards that are hidden from the other ranks by control groups cannot copy to each other directly (nccl#1066).
+    arguments += ["--gpu-bind=none"] if wiring.gpus else []
     if wiring.pin_nodes:
         arguments += [f"--nodes={len(hosts)}", f"--nodelist={','.join(host.name for host in hosts)}"]
     return arguments

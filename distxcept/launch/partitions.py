@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distxcept.errors import ConfigError
+from distxcept.launch.hosts import share_of_cpus
 
 SINFO = ("sinfo", "--noheader", "--format=%R|%a|%D|%c|%G|%l")
 
@@ -114,6 +115,19 @@ def check_request(request: Request, groups: Sequence[NodeGroup]) -> None:
             f"--time is {request.minutes:g} minutes, but {where} allows {longest:g}; ask for less: the job saves before "
             "its time is up, requeues itself and goes on"
         )
+
+
+def fair_cores(
+    groups: Sequence[NodeGroup], *, partition: str | None, gpus_per_node: int, ranks_per_node: int
+) -> int:
+    """Cores of each rank that a node of this partition has for it: those of its part of the GPUs, or of the node."""
+    fitting = [
+        group
+        for group in groups
+        if partition in (None, group.partition) and group.up and group.gpus >= gpus_per_node
+    ]
+    shares = [group.cpus * gpus_per_node // group.gpus if gpus_per_node else group.cpus for group in fitting]
+    return share_of_cpus(min(shares, default=1), ranks_per_node)
 
 
 def read_partitions(timeout_seconds: float = 30.0) -> list[NodeGroup]:

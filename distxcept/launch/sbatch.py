@@ -39,7 +39,8 @@ class Job:
     nodes: int = 1
     gpus_per_node: int = 0
     ranks_per_node: int = 1
-    cpus_per_rank: int = 1
+    cpus_per_rank: int | None = None
+    """None: as many as the cluster gives by itself."""
     time: str = "08:00:00"
     partition: str | None = None
     account: str | None = None
@@ -69,7 +70,7 @@ def _head(job: Job) -> list[str]:
         "nodes": str(job.nodes),
         "ntasks-per-node": str(job.ranks_per_node),
         "gpus-per-node": str(job.gpus_per_node) if job.gpus_per_node else None,
-        "cpus-per-task": str(job.cpus_per_rank),
+        "cpus-per-task": str(job.cpus_per_rank) if job.cpus_per_rank else None,
         "mem": _word("--mem", job.memory),
         "time": job.time,
         "partition": _word("--partition", job.partition),

@@ -3,7 +3,15 @@
 import pytest
 
 from distxcept.errors import ConfigError
-from distxcept.launch.hosts import Host, deal, parse_hosts, read_hostfile, slurm_hosts
+from distxcept.launch.hosts import (
+    Host,
+    deal,
+    parse_hosts,
+    read_hostfile,
+    slurm_cores,
+    slurm_hosts,
+    slurm_shows_gpus,
+)
 
 
 def shown(hosts):
@@ -88,3 +96,28 @@ def test_allocation():
     assert shown(slurm_hosts(environ)) == "n1:2 n2:2 n3:1"
     assert slurm_hosts({}) == []
     assert slurm_hosts({**environ, "SLURM_TASKS_PER_NODE": "2"}) == []
+
+
+@pytest.mark.parametrize(
+    ("cores", "tasks", "more", "expected"),
+    [
+        ("64(x2)", "4(x2)", {}, 16),  # whole nodes: every rank its part
+        ("64,32", "4(x2)", {}, 8),  # nodes that differ: what all ranks can have
+        ("30", "4", {}, 6),  # whole cores of two threads
+        ("3", "4", {}, 1),
+        ("4", "4", {"SLURM_CPUS_PER_TASK": "3"}, 3),  # asked for
+        ("32", "4", {"SLURM_CPUS_PER_GPU": "8"}, None),  # srun takes it over
+        ("", "4", {}, None),
+        ("64(x2)", "4", {}, None),
+    ],
+)
+def test_cores_of_a_rank(cores, tasks, more, expected):
+    environ = {"SLURM_JOB_CPUS_PER_NODE": cores, "SLURM_TASKS_PER_NODE": tasks, **more}
+    assert slurm_cores(environ) == expected
+    assert slurm_cores({}) is None
+
+
+def test_cards_are_shown_to_all_ranks_unless_they_were_bound_by_choice():
+    assert slurm_shows_gpus({"SLURM_GPUS_ON_NODE": "4", "SLURM_GPUS_PER_TASK": "1"})
+    assert not slurm_shows_gpus({"SLURM_GPUS_ON_NODE": "4", "SLURM_GPU_BIND": "single:1"})
+    assert not slurm_shows_gpus({})

@@ -38,8 +38,8 @@ PROGRAM = Program(run_folder=Path("/runs/x"), config="cfg.yaml", overrides=("run
             "mpirun -np 3 -hosts a:2,b:1 -bind-to none -iface ib0 -genvlist PATH,TF_X run",
         ),
         (
-            Wiring(via="srun", names=("PATH",), cpus_per_task="4"),
-            "srun --mpi=pmix --ntasks=3 --kill-on-bad-exit=1 --cpus-per-task=4 run",
+            Wiring(via="srun", names=("PATH",), cpus_per_task=4, gpus=True),
+            "srun --mpi=pmix --ntasks=3 --kill-on-bad-exit=1 --cpus-per-task=4 --gpu-bind=none run",
         ),
         (
             Wiring(via="srun", pin_nodes=True),

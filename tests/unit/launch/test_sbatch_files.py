@@ -3,14 +3,23 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from distxcept.errors import ConfigError
 from distxcept.launch.follow import parse_job
-from distxcept.launch.partitions import NodeGroup, Request, check_request, parse_minutes, parse_sinfo
+from distxcept.launch.partitions import (
+    NodeGroup,
+    Request,
+    check_request,
+    fair_cores,
+    parse_minutes,
+    parse_sinfo,
+)
 from distxcept.launch.sbatch import Job, read_sweep, render
 
+SLURM_FILES = Path(__file__).parents[3] / "slurm"
 SHOW = (sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))")
 
 
@@ -184,6 +193,35 @@ def test_sinfo():
         NodeGroup("cpu", True, 20, 32, 0, None),
         NodeGroup("old", False, 4, 16, 2, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("partition", "gpus", "ranks", "cores"),
+    [
+        ("gpu", 4, 4, 16),  # of 64 cores with 4 GPUs and 128 with 8: a GPU has 16
+        ("gpu", 1, 1, 16),
+        ("gpu", 8, 8, 16),
+        ("gpu", 4, 2, 32),
+        ("cpu", 0, 1, 32),
+        ("cpu", 0, 5, 6),
+        (None, 4, 4, 16),
+        ("cpu", 0, 64, 1),
+        ("nowhere", 1, 1, 1),  # check_request tells
+    ],
+)
+def test_cores_of_a_rank_are_its_part_of_the_node(partition, gpus, ranks, cores):
+    assert fair_cores(GROUPS, partition=partition, gpus_per_node=gpus, ranks_per_node=ranks) == cores
+
+
+def test_cores_that_nobody_knows_are_left_to_the_cluster():
+    assert not any("cpus-per-task" in line for line in directives(render(job())))
+
+
+@pytest.mark.parametrize("path", sorted(SLURM_FILES.glob("*.sbatch")), ids=lambda path: path.name)
+def test_shipped_files_starve_no_gpu_and_hide_no_card(path):
+    asked = " ".join(directives(path.read_text()))
+    assert "--cpus-per-task=1" not in asked
+    assert "--gpus-per-task" not in asked and "--gpu-bind" not in asked
 
 
 def request(**changes):

@@ -11,8 +11,8 @@ from distxcept.memory.links import Network
 from distxcept.memory.planning import Proposal
 from distxcept.model.freezing import trained_parameters
 
-PACK_BYTES = 32 * 2**20
-"""Gradients leave in packs of at most this size."""
+PACK_BYTES, LEAST_PACKS = 32 * 2**20, 4
+"""Gradients of kernels leave in packs of about this size, in four at least; all others in one pack more."""
 WORTH_SAYING = 0.1
 """Part of the devices that has no work before the plan says so."""
 
@@ -43,7 +43,7 @@ def reduction(proposal: Proposal, network: Network, world: int | None) -> Reduct
     batch = proposal.config.batch
     virtual_batches = batch.global_ // batch.virtual
     size = gradient_bytes(proposal)
-    packs = ceil(size / PACK_BYTES)
+    packs = max(LEAST_PACKS, ceil(size / PACK_BYTES)) + 1
     rows = []
     for number in worlds(virtual_batches, world):
         most = ceil(virtual_batches / number)

@@ -159,10 +159,9 @@ def _device_line(plan: Proposal) -> str:
     parts = [f"{show_size(budget.own_bytes)} for {whose}"]
     if budget.reserve_bytes:
         parts.append(f"{show_size(budget.reserve_bytes)} reserve")
-    why = "fragmentation of the allocator" if budget.device == "gpu" else "safety"
-    parts.append(f"{budget.margin:.0%} of the tensors for {why}")
+    parts.append(f"a margin of {budget.margin:.0%}{' for the allocator' * (budget.device == 'gpu')}")
     limit = "" if budget.limit_bytes is None else f", memory.limit {show_size(budget.limit_bytes)}"
-    return f"{budget.name}{limit}; less {', '.join(parts)}: {show_size(plan.usable_bytes)} usable"
+    return f"{budget.name}{limit}; less {', '.join(parts)}: {show_size(plan.usable_bytes)} for tensors"
 
 
 COLUMNS: dict[str, tuple[Kind, ...]] = {

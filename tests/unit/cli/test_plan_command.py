@@ -47,7 +47,7 @@ def test_a_plan_that_fits(config, capsys):
     assert "assumed: 1000 classes" in out
     assert "chosen" in out and "the fastest plan fits" in out
     assert "activations" in out and "█" in out
-    assert "25% of the tensors for fragmentation of the allocator" in out and "margin of 25%" in out
+    assert "a margin of 25% for the allocator: " in out and "  margin of 25% " in out
     assert max(map(len, out.splitlines())) < 200
 
 

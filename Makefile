@@ -32,9 +32,11 @@ quickstart: $(VENV)/.core cuda ## install the core into .venv and train a small 
 	@$(BIN)/python -m distxcept.data.flowers data/flowers --train 960 --validation 200
 	$(BIN)/distxcept train configs/quickstart.yaml
 
+# On the CPU, which can be two devices on every machine; `distxcept prove` is for GPUs.
 same: $(VENV)/.core ## five updates of the quickstart on one device and on two, and the largest difference of their weights
 	@$(BIN)/python -m distxcept.data.flowers data/flowers --train 960 --validation 200
-	@for devices in 1 2; do $(BIN)/distxcept train -q configs/quickstart.yaml run.name=devices-$$devices engine.devices=$$devices \
+	@for devices in 1 2; do CUDA_VISIBLE_DEVICES=-1 $(BIN)/distxcept train -q configs/quickstart.yaml \
+	    run.name=devices-$$devices engine.devices=$$devices \
 	    run.epochs=null run.updates=5 run.log_every=1 run.resume=never precision=float64 data.validation=null || exit 1; done
 	$(BIN)/distxcept compare runs/devices-1 runs/devices-2
 

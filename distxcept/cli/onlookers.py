@@ -74,10 +74,7 @@ class Onlookers:
         self._stack.close()
 
     def _weights(self) -> "dict[str, np.ndarray]":
-        if self.state is None:
-            return {}
-        copies = self.state.engine.copies
-        return {name: copies(variable)[0] for name, variable in self.state.inference_weights().items()}
+        return {} if self.state is None else self.state.read_inference()
 
     def _warn(self, message: str) -> None:
         self.terminal.happened("warning", message)

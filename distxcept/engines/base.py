@@ -11,6 +11,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from distxcept.cluster.machine import processor_name
+
+
+MAX_PACK_BYTES = 32 * 2**20
+"""Of gradients that travel together: the first leave while others are still computed."""
+
 
 class Engine(ABC):
     name: str
@@ -22,6 +28,8 @@ class Engine(ABC):
     """Replicas of the whole job."""
     local_replicas: range = range(1)
     """Numbers of the replicas that this process holds."""
+    survives_failure: bool = True
+    """After an update that failed on a device this process can run another one."""
 
     def __init__(self, *, jit: bool = False):
         """`jit`: XLA compiles what `compile_part` is given."""
@@ -35,6 +43,10 @@ class Engine(ABC):
     @abstractmethod
     def devices(self) -> list[str]:
         """The device of each local replica."""
+
+    def device_kinds(self) -> list[str]:
+        """The model of each local replica's device, such as NVIDIA A100. Devices of one model compute the same bits."""
+        return [device_kind(device) for device in self.devices()]
 
     @property
     def on_cpu(self) -> bool:
@@ -66,9 +78,10 @@ class Engine(ABC):
 
     @abstractmethod
     def sum(
-        self, gradients: Sequence[tf.Tensor], exact: Sequence[tf.Tensor]
+        self, packs: Sequence[tf.Tensor], exact: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Traced, replica context. Sums over all replicas; `exact` is never compressed on the way."""
+        """Traced, replica context. Sums over all replicas. `packs` are flat gradients, in the order in which they are
+        ready, and each travels on its own. `exact` is never compressed on the way."""
 
     @abstractmethod
     def gather(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -84,3 +97,10 @@ class Engine(ABC):
 
     def shutdown(self) -> None:  # noqa: B027 - most engines have nothing to end
         """Ends what the engine started."""
+
+
+def device_kind(device: str) -> str:
+    if device.startswith("CPU"):
+        return processor_name()
+    card = tf.config.get_visible_devices("GPU")[int(device.partition(":")[2])]
+    return str(tf.config.experimental.get_device_details(card).get("device_name", "GPU"))

@@ -6,30 +6,11 @@ computed values and all results are returned. Names are fixed, so that different
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from distxcept.engines.single import SingleEngine
-
-BUCKETS = 4
-"""Gradient buckets of an update: enough to overlap with the backward pass, few enough to keep latency small."""
-
-
-def pack_buckets(sizes: Sequence[int], buckets: int) -> list[list[int]]:
-    """Groups tensor numbers, last layer first (its gradient is ready first), into buckets of similar size."""
-    if not sizes:
-        return []
-    target = sum(sizes) / buckets
-    packed: list[list[int]] = [[]]
-    filled = 0
-    for number in reversed(range(len(sizes))):
-        if packed[-1] and filled + sizes[number] / 2 > target * len(packed) and len(packed) < buckets:
-            packed.append([])
-        packed[-1].append(number)
-        filled += sizes[number]
-    return packed
 
 
 class HorovodEngine(SingleEngine):
@@ -47,19 +28,12 @@ class HorovodEngine(SingleEngine):
         self._exchanges = 0
 
     def sum(
-        self, gradients: Sequence[tf.Tensor], exact: Sequence[tf.Tensor]
+        self, packs: Sequence[tf.Tensor], exact: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        reduced: list[Any] = [None] * len(gradients)
-        sizes = [gradient.shape.num_elements() for gradient in gradients]
-        for number, members in enumerate(pack_buckets(sizes, BUCKETS)):
-            flat = tf.concat([tf.reshape(gradients[m], [-1]) for m in members], axis=0)
-            flat = self._sum_bucket(flat, f"gradients_{number}")
-            for m, part in zip(members, tf.split(flat, [sizes[m] for m in members]), strict=True):
-                reduced[m] = tf.reshape(part, gradients[m].shape)
-        summed = [self._reduce(tensor, f"exact_{number}") for number, tensor in enumerate(exact)]
-        return reduced, summed
+        reduced = [self._sum_pack(pack, f"gradients_{number}") for number, pack in enumerate(packs)]
+        return reduced, [self._reduce(tensor, f"exact_{number}") for number, tensor in enumerate(exact)]
 
-    def _sum_bucket(self, flat: tf.Tensor, name: str) -> tf.Tensor:
+    def _sum_pack(self, flat: tf.Tensor, name: str) -> tf.Tensor:
         if not self.compress:
             return self._reduce(flat, name)
         return tf.cast(self._reduce(tf.cast(flat, tf.float16), name), flat.dtype)
@@ -73,6 +47,9 @@ class HorovodEngine(SingleEngine):
     def gather(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         gathered = []
         for number, tensor in enumerate(tensors):
+            if tensor.shape.num_elements() == 0:
+                gathered.append(tf.zeros([self.ranks * tensor.shape[0], *tensor.shape[1:]], tensor.dtype))
+                continue
             whole = self.hvd.allgather(tensor, name=f"distxcept_gather_{number}", ignore_name_scope=True)
             gathered.append(tf.ensure_shape(whole, [self.ranks * tensor.shape[0], *tensor.shape[1:]]))
         return gathered
@@ -83,7 +60,9 @@ class HorovodEngine(SingleEngine):
     def exchange(self, message: bytes) -> list[bytes]:
         self._exchanges += 1
         name = f"distxcept_exchange_{self._exchanges}"
-        with tf.device("CPU:0"):  # by MPI: it also works before the ranks know that each has a card of its own
+        with tf.device(
+            "CPU:0"
+        ):  # by MPI: it also works before the ranks know that each has a card of its own
             lengths = self.hvd.allgather(tf.constant([len(message)], tf.int32), name=f"{name}_length").numpy()
             content = tf.constant(np.frombuffer(message, np.uint8))
             joined = self.hvd.allgather(content, name=f"{name}_content").numpy().tobytes()

@@ -6,7 +6,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from distxcept.engines.base import Engine
+from distxcept.engines.base import MAX_PACK_BYTES, Engine
+
+TRANSPORT = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=MAX_PACK_BYTES)
+"""A pack of gradients travels as it is; smaller tensors join others."""
 
 
 class MirroredEngine(Engine):
@@ -14,11 +17,8 @@ class MirroredEngine(Engine):
 
     def __init__(self, devices: Sequence[str], *, jit: bool = False):
         super().__init__(jit=jit)
-        # On CPUs a plain copy to one device and back: TensorFlow's collectives keep state for the whole process, and
-        # one that fails can never be used again.
-        on_cpu = all(device.startswith("CPU") for device in devices)
-        across = tf.distribute.ReductionToOneDevice() if on_cpu else None
-        self.strategy = tf.distribute.MirroredStrategy(list(devices), cross_device_ops=across)
+        # TensorFlow's own choice of cross-device operations: collectives, by NCCL on GPUs and by a ring on CPUs.
+        self.strategy = tf.distribute.MirroredStrategy(list(devices))
         self.replicas = self.strategy.num_replicas_in_sync
         self.local_replicas = range(self.replicas)
         self._devices = list(devices)
@@ -57,17 +57,40 @@ class MirroredEngine(Engine):
         return call
 
     def sum(
-        self, gradients: Sequence[tf.Tensor], exact: Sequence[tf.Tensor]
+        self, packs: Sequence[tf.Tensor], exact: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        context = tf.distribute.get_replica_context()
-        reduced = context.all_reduce(tf.distribute.ReduceOp.SUM, [*gradients, *exact])
-        return reduced[: len(gradients)], reduced[len(gradients) :]
+        # The strategy launches the last of a list first.
+        tensors = [*exact, *reversed(packs)]
+        summed = list(tensors)
+        for numbers in _by_dtype(tensors):
+            reduced = tf.distribute.get_replica_context().all_reduce(
+                tf.distribute.ReduceOp.SUM, [tensors[number] for number in numbers], options=TRANSPORT
+            )
+            for number, tensor in zip(numbers, reduced, strict=True):
+                summed[number] = tf.ensure_shape(tensor, tensors[number].shape)
+        return summed[len(exact) :][::-1], summed[: len(exact)]
 
     def gather(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return tf.distribute.get_replica_context().all_gather(list(tensors), axis=0)
+        gathered = []
+        for tensor in tensors:
+            shape = [self.replicas * tensor.shape[0], *tensor.shape[1:]]
+            joined = (
+                tf.distribute.get_replica_context().all_gather(tensor, axis=0) if 0 not in shape else tensor
+            )
+            gathered.append(tf.reshape(joined, shape))
+        return gathered
 
     def broadcast(self, variables: Sequence[tf.Variable]) -> None:
         """There is one rank only, and a variable starts with the same value on each of its replicas."""
 
     def exchange(self, message: bytes) -> list[bytes]:
         return [message]
+
+
+def _by_dtype(tensors: Sequence[tf.Tensor]) -> list[list[int]]:
+    """Numbers of the tensors that have something to sum, one list for each dtype: a collective knows only one."""
+    groups: dict[tf.DType, list[int]] = {}
+    for number, tensor in enumerate(tensors):
+        if tensor.shape.num_elements():
+            groups.setdefault(tensor.dtype, []).append(number)
+    return list(groups.values())

@@ -36,9 +36,9 @@ class SingleEngine(Engine):
         return call
 
     def sum(
-        self, gradients: Sequence[tf.Tensor], exact: Sequence[tf.Tensor]
+        self, packs: Sequence[tf.Tensor], exact: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        return list(gradients), list(exact)
+        return list(packs), list(exact)
 
     def gather(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return list(tensors)

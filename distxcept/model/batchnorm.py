@@ -1,14 +1,17 @@
 """Batch norm whose statistics belong to the virtual batch.
 
 A normalizer is called once for each batch-norm layer in a forward pass. In training it also gathers, for each layer,
-the sums over the virtual batches of count × mean and count × biased variance: the moving statistics take one
-step an update from these, after all replicas have added theirs.
+the sums over the virtual batches of count × mean and count × biased variance. The moving statistics take one step an
+update from these, after all replicas have added theirs.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
+import numpy as np
 import tensorflow as tf
+
+from distxcept.model.packs import Pack
 
 EPSILON = 1e-3
 SMALLEST_FUSED_EPSILON = 1.001e-5
@@ -17,6 +20,17 @@ SMALLEST_FUSED_EPSILON = 1.001e-5
 
 Activations: TypeAlias = tf.Tensor | list[tf.Tensor]
 """One tensor, or a list of the virtual batches'."""
+
+
+MOVING = ("moving_mean", "moving_variance")
+
+
+class Statistics(NamedTuple):
+    """Of one layer, over the virtual batches: Σ count·mean and Σ count·variance, each without its factor."""
+
+    mean: tf.Tensor
+    variance: tf.Tensor
+    factors: tuple[float, float] = (1.0, 1.0)
 
 
 class Normalizer(Protocol):
@@ -48,11 +62,27 @@ class VirtualBatchNormalizer:
         self.fused = fused
         self.frozen = frozen
         self.groups, self.group_size = mask.shape
-        self.sums: dict[str, tf.Tensor] = {}
-        """Of each layer: [2, channels], Σ count·mean and Σ count·variance over the virtual batches."""
+        self.sums: dict[str, Statistics] = {}
+        """Of each layer."""
 
     def without_sums(self) -> "VirtualBatchNormalizer":
         return VirtualBatchNormalizer(self.mask, fused=self.fused, frozen=self.frozen)
+
+    def moving_sums(self, pack: Pack) -> tf.Tensor:
+        """Traced. Σ count·mean and Σ count·variance of all layers, as the pack of moving statistics has them."""
+        values = {
+            f"{name}/{kind}": value
+            for name, sums in self.sums.items()
+            for kind, value in zip(MOVING, (sums.mean, sums.variance), strict=True)
+        }
+        # One product for all layers.
+        factors = {
+            f"{name}/{kind}": np.full(values[f"{name}/{kind}"].shape, factor)
+            for name, sums in self.sums.items()
+            for kind, factor in zip(MOVING, sums.factors, strict=True)
+        }
+        joined = pack.join(values)
+        return joined * tf.constant(pack.to_numpy(factors, joined.dtype.as_numpy_dtype))
 
     def __call__(
         self, name: str, x: Activations, weights: Mapping[str, tf.Tensor], epsilon: float = EPSILON
@@ -71,7 +101,7 @@ class VirtualBatchNormalizer:
 
     def _fused(
         self, parts: list[tf.Tensor], gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> tuple[tf.Tensor, Statistics]:
         outputs, means, variances = [], [], []
         for part in parts:
             y, mean, variance = tf.compat.v1.nn.fused_batch_norm(
@@ -83,12 +113,12 @@ class VirtualBatchNormalizer:
         elements = self.group_size * parts[0].shape[1] * parts[0].shape[2]
         # The kernel hands out the variance × N/(N−1); the definition wants the biased one.
         to_biased = (elements - 1) / elements if elements > 1 else 1.0
-        sums = tf.stack([tf.add_n(means), tf.add_n(variances) * to_biased]) * float(self.group_size)
-        return joined(outputs), sums
+        factors = (float(self.group_size), self.group_size * to_biased)
+        return joined(outputs), Statistics(_sum(means), _sum(variances), factors)
 
     def _masked(
         self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> tuple[tf.Tensor, Statistics]:
         dtype = gamma.dtype
         grouped = tf.reshape(tf.cast(x, dtype), [self.groups, self.group_size, *x.shape[1:]])
         mask = tf.cast(self.mask, dtype)[:, :, None, None, None]
@@ -100,8 +130,12 @@ class VirtualBatchNormalizer:
         variance = tf.reduce_sum(tf.square(centred) * mask, axis=[1, 2, 3]) / elements
         scale = gamma * tf.math.rsqrt(variance + epsilon)
         y = centred * scale[:, None, None, None, :] + beta
-        sums = tf.stack([tf.reduce_sum(count * mean, axis=0), tf.reduce_sum(count * variance, axis=0)])
-        return tf.cast(tf.reshape(y, tf.shape(x)), x.dtype), sums
+        sums = Statistics(tf.reduce_sum(count * mean, axis=0), tf.reduce_sum(count * variance, axis=0))
+        return tf.cast(tf.reshape(y, x.shape), x.dtype), sums
+
+
+def _sum(tensors: list[tf.Tensor]) -> tf.Tensor:
+    return tf.add_n(tensors) if len(tensors) > 1 else tensors[0]
 
 
 def joined(x: Activations) -> tf.Tensor:

@@ -1,12 +1,13 @@
-"""Convolutions that are computed for each virtual batch on its own, so that its values do not depend on the micro batch.
+"""Convolutions on a CPU: each virtual batch on its own, so that its values do not depend on the micro batch.
 
-Kernels compute the rows at the end of a large product in another order than those in its middle, so a sample's values
+A GPU computes the whole micro batch at once: there a launch for each virtual batch would cost more than the work itself.
+CPU kernels compute the rows at the end of a large product in another order than those in its middle, so a sample's values
 would differ in their last bit with the samples that happen to be computed with it. Where such a value is near zero, a
 ReLU turns over, and gradients of whole layers change by some percent. A virtual batch alone has the shape that the
 config gives it. The backward pass turns nothing over, and takes the micro batch as a whole.
 
-On a CPU what can be said as a matrix product is computed as one: most of Xception's convolutions have windows of one pixel,
-and TensorFlow's products are faster than its convolutions, above all in the backward pass (docs/speed.md).
+What can be said as a matrix product is computed as one. Most of Xception's convolutions have windows of one pixel, and
+TensorFlow's products are faster than its convolutions, above all in the backward pass (docs/speed.md).
 """
 
 from collections.abc import Callable
@@ -17,11 +18,9 @@ MULTIPLIED = (tf.float32, tf.float64)
 """Shorter numbers were not tried, and stay convolutions."""
 
 
-def convolve(
-    x: tf.Tensor, kernel: tf.Tensor, stride: int, padding: str, groups: int, *, products: bool
-) -> list[tf.Tensor]:
-    """Traced, replica context. The outputs of the virtual batches of `x`, of which it has `groups`."""
-    products = products and x.dtype in MULTIPLIED
+def convolve(x: tf.Tensor, kernel: tf.Tensor, stride: int, padding: str, groups: int) -> list[tf.Tensor]:
+    """Traced, for all replicas. The outputs of the virtual batches of `x`, of which it has `groups`."""
+    products = x.dtype in MULTIPLIED
     form = (stride, padding, products)
     if groups == 1 and not products:
         return [output(x, kernel, *form)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from distxcept.model.batchnorm import VirtualBatchNormalizer
+from distxcept.model.batchnorm import Statistics, VirtualBatchNormalizer
 from distxcept.model.layout import Block
 
 RunBlock = Callable[[Block, tf.Tensor, Mapping[str, tf.Tensor], Any], tf.Tensor]
@@ -43,14 +43,16 @@ def run_rematerialized(
 ) -> tf.Tensor:
     """Traced, replica context. What `run_block` computes; the statistics are left in `normalize` as ever."""
     names = [parameter.name for parameter in block.parameters()]
-    layers: list[str] = []
+    layers: dict[str, Statistics] = {}
 
     def function(x: tf.Tensor, *values: tf.Tensor) -> tuple[tf.Tensor, ...]:
         inner = normalize.without_sums()
         y = run_block(block, x, dict(zip(names, values, strict=True)), inner)
-        layers[:] = inner.sums
-        return (y, *inner.sums.values())
+        layers.update(inner.sums)
+        return (y, *(tensor for sums in inner.sums.values() for tensor in sums[:2]))
 
-    y, *sums = rematerialized(function)(x, *(weights[name] for name in names))
-    normalize.sums.update(zip(layers, sums, strict=True))
+    y, *found = rematerialized(function)(x, *(weights[name] for name in names))
+    pairs = zip(found[::2], found[1::2], strict=True)
+    for (name, sums), (mean, variance) in zip(layers.items(), pairs, strict=True):
+        normalize.sums[name] = sums._replace(mean=mean, variance=variance)
     return y

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from distxcept.model.batchnorm import Normalizer, VirtualBatchNormalizer
+from distxcept.model.batchnorm import Activations, Normalizer, VirtualBatchNormalizer
 from distxcept.model.convolution import convolve
 from distxcept.model.layout import HEAD, Block, Convolution, Layout
 from distxcept.model.remat import run_rematerialized
@@ -24,12 +24,12 @@ class Xception(Layout):
         width: float = 1.0,
         dropout: float = 0.0,
         middle_blocks: int = 8,
-        products: bool = False,
+        on_cpu: bool = False,
     ):
-        """`products`: convolutions as matrix products where that can be; faster on a CPU."""
+        """`on_cpu`: convolutions as a CPU wants them, see convolution.py."""
         super().__init__(classes=classes, width=width, middle_blocks=middle_blocks)
         self.dropout = dropout
-        self.products = products
+        self.on_cpu = on_cpu
 
     def __call__(
         self,
@@ -80,10 +80,13 @@ class Xception(Layout):
             depthwise = tf.cast(weights[f"{layer.name}/depthwise_kernel"], x.dtype)
             x = tf.nn.depthwise_conv2d(x, depthwise, [1, 1, 1, 1], "SAME")
         kernel = weights[f"{layer.name}/{'pointwise_kernel' if layer.separable else 'kernel'}"]
-        groups = normalize.groups if isinstance(normalize, VirtualBatchNormalizer) else 1
-        form = (layer.stride, layer.padding, groups)
-        parts = convolve(x, tf.cast(kernel, x.dtype), *form, products=self.products)
-        x = normalize(layer.norm, parts, weights)
+        kernel = tf.cast(kernel, x.dtype)
+        if self.on_cpu:
+            groups = normalize.groups if isinstance(normalize, VirtualBatchNormalizer) else 1
+            y: Activations = convolve(x, kernel, layer.stride, layer.padding, groups)
+        else:
+            y = tf.nn.conv2d(x, kernel, layer.stride, layer.padding)
+        x = normalize(layer.norm, y, weights)
         return tf.nn.relu(x) if layer.relu_after else x
 
     def dropout_noise(self, seeds: tf.Tensor, samples: int) -> tf.Tensor | None:

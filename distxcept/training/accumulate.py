@@ -4,13 +4,15 @@
     for each part of the replica's block:                     a micro step, one at a time; on a CPU one on each core
         fetch the samples of the next one                     from the host to the device, beside the work
         sums += sums of the part                              forward, backward; added in their order
-    (the last part stands outside of the loop where it is shorter, or where its gradients shall leave early)
+    (a last part that is shorter stands outside of the loop)
 
-Nothing is assigned here: weights come in as tensors, sums go out.
+Nothing is assigned here: packs of weights come in as tensors, sums go out. So a micro step is a pure function. It is
+traced once for each form, and every loop of every replica calls that one function.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -18,8 +20,10 @@ import tensorflow as tf
 from distxcept.data.mix import mix
 from distxcept.model.batchnorm import VirtualBatchNormalizer
 from distxcept.model.network import Network
+from distxcept.model.packs import Pack, split_all
 from distxcept.model.precision import Precision
 from distxcept.training.objective import Objective
+from distxcept.training.shared import Shared
 
 MIX_STREAM = 0x6D6978
 
@@ -43,8 +47,14 @@ class Batch(NamedTuple):
             return self
         with tf.device("CPU:0"):
             parts = [tf.slice(t, [start] + [0] * (len(t.shape) - 1), [size, *t.shape[1:]]) for t in self[:3]]
+            first = self.first_virtual + start
         images, labels, mask = (tf.identity(part) for part in parts)  # here they move to the device
-        return Batch(images, labels, mask, self.first_virtual, self.lane_bounds)
+        return Batch(images, labels, mask, first, self.lane_bounds)
+
+    def after(self, tensors: Sequence[tf.Tensor]) -> "Batch":
+        """Traced. The same samples, once these tensors are computed."""
+        with tf.control_dependencies(list(tensors)):
+            return self._replace(images=tf.identity(self.images))
 
 
 class Drawn(NamedTuple):
@@ -62,10 +72,23 @@ class Drawn(NamedTuple):
 
 class Sums(NamedTuple):
     gradients: list[tf.Tensor]
+    """A flat vector for each pack of trained weights."""
     statistics: tf.Tensor
-    """Σ count·mean and Σ count·variance of each trained batch norm, flat."""
+    """Σ count·mean and Σ count·variance of each trained batch norm, as the pack of moving statistics has them."""
     counters: tf.Tensor
     """Real samples, loss, correct answers; float64."""
+
+
+class Form(NamedTuple):
+    """How the sums of a block are computed. Each form, and each shape of a batch, has a trace of its own."""
+
+    parts: tuple[int, ...]
+    """Sizes of the parts in virtual batches."""
+    at_once: int
+    """Parts that run side by side on the cores of a CPU."""
+    fused: bool
+    """Every sample is real, so that batch norm can use the fused kernel."""
+    remat: bool
 
 
 @dataclass(frozen=True)
@@ -73,74 +96,82 @@ class Accumulator:
     model: Network
     objective: Objective
     precision: Precision
-    trained: Sequence[str]
-    """Names of the weights that get a gradient."""
-    norms: Sequence[str]
-    """Batch-norm layers that run on batch statistics."""
-    frozen_norms: frozenset[str]
+    packs: Sequence[Pack]
+    """Of the trained weights."""
+    moving: Sequence[Pack]
+    """Of the moving statistics: none, or one."""
+    fixed: Sequence[Pack]
+    """Of the other weights: none, or one."""
+    frozen_norms: frozenset[str] = frozenset()
     mixup: float = 0.0
     cutmix: float = 0.0
     """Alphas of the two ways to mix samples within a virtual batch; 0 is off."""
     compile_part: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function
     """The engine's: how a micro step is compiled."""
 
-    def zeros(self, weights: Mapping[str, tf.Tensor], argument: tf.Tensor) -> Sums:
-        """Zeros that depend on an argument of the traced function.
+    @cached_property
+    def micro_step(self) -> Shared:
+        """`_micro_step`, which all replicas share."""
+        return Shared(self._micro_step)
+
+    def zeros(self, argument: tf.Tensor) -> Sums:
+        """Traced. Zeros that depend on an argument of the traced function.
 
         Constants of the graph would stay in memory for ever, and the first gradients could not be added to them in place.
         And a sum of constants over the ranks is worked out once, when TensorFlow optimises the graph, and never asked for
         again: this rank would fall out of step with the others.
         """
         dtype, nothing = self.precision.variable, tf.minimum(tf.abs(argument), 0)
-        channels = sum(weights[f"{norm}/moving_mean"].shape[0] for norm in self.norms)
+        moving = sum(pack.elements for pack in self.moving)
         return Sums(
-            [tf.fill(weights[name].shape, tf.cast(nothing, dtype)) for name in self.trained],
-            tf.fill([2 * channels], tf.cast(nothing, dtype)),
+            [tf.fill([pack.elements], tf.cast(nothing, dtype)) for pack in self.packs],
+            tf.fill([moving], tf.cast(nothing, dtype)),
             tf.fill([3], tf.cast(nothing, tf.float64)),
         )
 
     def block(
         self,
-        weights: Mapping[str, tf.Tensor],
+        vectors: Sequence[tf.Tensor],
         batch: Batch,
-        *,
         key: tf.Tensor,
         scale: tf.Tensor,
-        parts: Sequence[int],
-        at_once: int,
-        fused: bool,
-        remat: bool,
-        peel_last: bool,
+        *,
+        form: Form,
+        early: bool = False,
     ) -> Sums:
-        """Traced, replica context. `parts` are their sizes in virtual batches."""
+        """Traced, replica context. `vectors` are the packs of weights; `key` fixes the randomness of the update; `scale`
+        multiplies the gradients only. With `early` each pack of gradients is there as soon as the last micro step has
+        computed it, and not only when all of them are."""
 
-        def micro(part: Batch, start: tf.Tensor | int, size: int) -> Sums:
-            numbers = batch.first_virtual + start + tf.range(size)
-            seeds = tf.stack([tf.fill([size], key), tf.cast(numbers, tf.int64)], axis=1)
-            return self.micro_step(weights, part, seeds=seeds, scale=scale, fused=fused, remat=remat)
+        def micro(part: Batch, *, inline: bool = False) -> Sums:
+            return self.micro_step(
+                vectors, part, key, scale, fused=form.fused, remat=form.remat, inline=inline
+            )
 
-        if not parts:
-            return self.zeros(weights, key)
-        if len(parts) == 1:
-            return micro(batch, 0, parts[0])
-        looped = len(parts) - 1 if peel_last or parts[-1] != parts[0] else len(parts)
-        size = parts[0]
-
-        alike = parts.count(size)
+        if not form.parts:
+            return self.zeros(key)
+        if len(form.parts) == 1:
+            return micro(batch, inline=early)
+        size = form.parts[0]
+        equal = form.parts.count(size)
+        looped = min(equal, len(form.parts) - 1) if early else equal
 
         def body(k: tf.Tensor, part: Batch, sums: Sums) -> tuple[tf.Tensor, Batch, Sums]:
-            following = batch.take(tf.minimum(k + 1, alike - 1) * size, size)
-            return k + 1, following, add(sums, micro(part, k * size, size))
+            following = batch.take(tf.minimum(k + 1, equal - 1) * size, size)
+            return k + 1, following, add(sums, micro(part))
 
-        start = (tf.constant(0), batch.take(tf.constant(0), size), self.zeros(weights, key))
-        _, part, sums = tf.while_loop(lambda k, *_: k < looped, body, start, parallel_iterations=at_once)
-        if looped == len(parts):
+        start = (tf.constant(0), batch.take(tf.constant(0), size), self.zeros(key))
+        _, last, sums = tf.while_loop(lambda k, *_: k < looped, body, start, parallel_iterations=form.at_once)
+        if looped == len(form.parts):
             return sums
-        # Without this the last part would start while the loop still runs, and memory would hold both.
-        with tf.control_dependencies(sums.gradients):
-            begun = tf.identity(looped * size)
-            last = part if alike > looped else batch.take(begun, parts[-1])
-            return add(sums, micro(last, begun, parts[-1]))
+        if equal == looped:
+            last = batch.take(tf.constant(equal * size), form.parts[-1])
+        # Without the wait the last part would start while the loop still runs, and memory would hold both.
+        return add(sums, micro(last.after(sums.gradients), inline=early))
+
+    def split(self, vectors: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Traced. Every weight by name."""
+        return split_all([*self.packs, *self.moving, *self.fixed], vectors)
 
     def loop(self, step, start: tf.Tensor | int, stop: tf.Tensor | int, sums: Sums) -> Sums:
         """Adds `step(k)` for k in [start, stop), strictly one after the other, so that memory holds one of them."""
@@ -151,43 +182,51 @@ class Accumulator:
         first = tf.convert_to_tensor(start, tf.int32)
         return tf.while_loop(lambda k, _: k < stop, body, (first, sums), parallel_iterations=1)[1]
 
-    def micro_step(
+    def _micro_step(
         self,
-        weights: Mapping[str, tf.Tensor],
+        vectors: Sequence[tf.Tensor],
         batch: Batch,
-        *,
-        seeds: tf.Tensor,
+        key: tf.Tensor,
         scale: tf.Tensor,
+        *,
         fused: bool,
         remat: bool,
     ) -> Sums:
-        """Traced, replica context. One forward and backward pass; `scale` multiplies the gradients only."""
+        """Traced, for all replicas. One forward and backward pass."""
+        virtual = batch.images.shape[0]
+        numbers = tf.cast(batch.first_virtual + tf.range(virtual), tf.int64)
+        seeds = tf.stack([tf.fill([virtual], key), numbers], axis=1)
         compute = self.compile_part(self.compute)
-        return compute(weights, self.draw(batch, seeds), scale, fused=fused, remat=remat)
+        return compute(self.split(vectors), self.draw(batch, seeds), scale, fused=fused, remat=remat)
 
     def compute(
         self, weights: Mapping[str, tf.Tensor], drawn: Drawn, scale: tf.Tensor, *, fused: bool, remat: bool
     ) -> Sums:
-        """Traced, replica context. Free of randomness, so that it may be compiled by whatever."""
+        """Traced, for all replicas. Free of randomness, so that it may be compiled by whatever."""
         mask, labels = tf.reshape(drawn.mask, [-1]), tf.reshape(drawn.labels, [-1])
-        sources = [weights[name] for name in self.trained]
+        sources = {p.name: weights[p.name] for pack in self.packs for p in pack.parameters}
         normalizer = VirtualBatchNormalizer(drawn.mask, fused=fused, frozen=self.frozen_norms)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(sources)
             loss, logits = self.forward(weights, drawn, normalizer, remat=remat)
             target = loss * scale
         gradients = tape.gradient(target, sources)
-        missing = [name for name, gradient in zip(self.trained, gradients, strict=True) if gradient is None]
+        missing = [name for name, gradient in gradients.items() if gradient is None]
         if missing:
             raise RuntimeError(f"no gradient reaches {', '.join(missing)}")
         correct = tf.cast(tf.argmax(logits, axis=1, output_type=tf.int32) == labels, tf.float64)
         counters = [tf.reduce_sum(mask), loss, tf.reduce_sum(correct * tf.cast(mask, tf.float64))]
-        statistics = [tf.reshape(normalizer.sums[norm], [-1]) for norm in self.norms]
         return Sums(
-            gradients,
-            tf.concat(statistics, axis=0) if statistics else tf.zeros([0], self.precision.variable),
+            [pack.join(gradients) for pack in self.packs],
+            self._statistics(normalizer),
             tf.stack([tf.cast(counter, tf.float64) for counter in counters]),
         )
+
+    def _statistics(self, normalizer: VirtualBatchNormalizer) -> tf.Tensor:
+        if not self.moving:
+            return tf.zeros([0], self.precision.variable)
+        (pack,) = self.moving
+        return normalizer.moving_sums(pack)
 
     def forward(
         self,
@@ -197,7 +236,7 @@ class Accumulator:
         *,
         remat: bool,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Traced, replica context. The sum of the samples' losses, and the logits."""
+        """Traced, for all replicas. The sum of the samples' losses, and the logits."""
         compute = self.precision.compute
         logits = self.model(
             drawn.images, weights, normalizer, dtype=compute, dropout_noise=drawn.noise, remat=remat
@@ -207,7 +246,7 @@ class Accumulator:
         return tf.reduce_sum(self.objective.losses(logits, drawn.targets) * mask), logits
 
     def draw(self, batch: Batch, seeds: tf.Tensor) -> Drawn:
-        """Traced, replica context. All that is random: MixUp and CutMix if the config says so, dropout's noise."""
+        """Traced, for all replicas. All that is random: MixUp and CutMix if the config says so, dropout's noise."""
         images = tf.reshape(batch.images, [-1, *batch.images.shape[2:]])
         targets = self.objective.targets(tf.reshape(batch.labels, [-1]), self.precision.variable)
         if self.mixup or self.cutmix:

@@ -140,7 +140,7 @@ def _model(
 ) -> tuple[Network, dict[str, np.ndarray]]:
     """With the values to start from. The other ranks get the chief's before the first update."""
     if make_network is None:
-        ours = Xception.of(config.model, classes, dropout=config.model.dropout, products=engine.on_cpu)
+        ours = Xception.of(config.model, classes, dropout=config.model.dropout, on_cpu=engine.on_cpu)
         # One of the ranks reads, or downloads.
         spec = weights_path(config.model.weights)
         return ours, load_weights(spec, ours, notice=notice) if engine.is_chief else {}

@@ -24,7 +24,9 @@ from distxcept.training.scores import SampleOutcomes
 
 
 class HasWeights(Protocol):
-    def inference_weights(self) -> dict[str, tf.Variable]: ...
+    def inference_weights(self) -> dict[str, tf.Tensor]:
+        """Traced, replica context."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ class Evaluator:
         return self.engine.gather([rows])[0]
 
     def _logits(self, images: tf.Tensor) -> tf.Tensor:
-        weights = {name: tf.convert_to_tensor(v) for name, v in self.state.inference_weights().items()}
+        weights = self.state.inference_weights()
 
         def forward(part: tf.Tensor) -> tf.Tensor:
             logits = self.model(part, weights, normalize_by_moving, dtype=self.precision.compute)

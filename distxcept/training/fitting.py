@@ -7,10 +7,11 @@ from pathlib import Path
 from distxcept.errors import DistxceptError, DoesNotFitError
 from distxcept.memory.limit import release_memory
 from distxcept.memory.memory_plan import InUse, MemoryPlan, next_smaller, write_memory_plan
+from distxcept.training.agreement import check_equal
 from distxcept.training.build import Training
 from distxcept.training.out_of_memory import LostForMemoryError, is_out_of_memory
 from distxcept.training.telling import Tell
-from distxcept.training.update import Outcome
+from distxcept.training.update import Pending
 
 OVERLAP_PAYS_AFTER = 200
 """Updates after which the longer tracing of an overlapped update has paid for itself."""
@@ -24,13 +25,18 @@ class Fitting:
         self.memory_plan = MemoryPlan(self.plan.micro_batch, training.remat)
         self._updates_in_plan = 0
 
-    def run(self, number: int, update: Callable[[], Outcome]) -> Outcome:
-        """Runs the update of this number again in smaller steps until it fits."""
+    def run(self, number: int, update: Callable[[], Pending]) -> Pending:
+        """Starts the update of this number, again in smaller steps until it fits.
+
+        A process that is alone knows at once whether there was memory. Several ranks have to read the outcome.
+        """
         try:
-            while (outcome := update()).out_of_memory:
+            while (pending := update()).failed or (
+                self._training.engine.ranks > 1 and pending.read().out_of_memory
+            ):
                 release_memory()
                 # A rank that is an update behind the others (it failed after them) would be found here.
-                self._training.update.state.check_equal("after running out of memory")
+                check_equal(self._training.update.state, "after running out of memory")
                 self._shrink(number)
         except DistxceptError as error:
             if isinstance(error, LostForMemoryError):
@@ -43,7 +49,7 @@ class Fitting:
             self._leave_smaller_plan(number, lost)
             raise lost from error
         self._updates_in_plan += 1
-        return outcome
+        return pending
 
     def overlaps(self, updates_of_process: int) -> bool:
         """`updates_of_process`: done and left.
@@ -52,11 +58,13 @@ class Fitting:
         can still say so.
         """
         engine, wanted = self._training.engine, self._training.config.engine.overlap
-        if engine.ranks == 1 or self.plan.lanes is not None or wanted == "off":
+        if engine.replicas == 1 or self.plan.lanes is not None or wanted == "off":
             return False
         if self._updates_in_plan == 0:
             return False
-        return wanted == "on" or updates_of_process >= OVERLAP_PAYS_AFTER
+        # Each replica of this process gets a graph of its own for it.
+        pays_after = OVERLAP_PAYS_AFTER * len(engine.local_replicas)
+        return wanted == "on" or updates_of_process >= pays_after
 
     def devices_for_images(self) -> list[str] | None:
         """Where the next update's images go ahead of it; None: its micro steps fetch them, so that they need not all fit."""

@@ -39,8 +39,9 @@ class InferenceWeights:
         self._variables = {name: engine.variable(value, name) for name, value in values.items()}
         engine.broadcast(list(self._variables.values()))
 
-    def inference_weights(self) -> dict[str, tf.Variable]:
-        return self._variables
+    def inference_weights(self) -> dict[str, tf.Tensor]:
+        """Traced, replica context."""
+        return {name: tf.convert_to_tensor(variable) for name, variable in self._variables.items()}
 
 
 def evaluator_of(trained: Trained, engine: Engine) -> Evaluator:

@@ -3,16 +3,20 @@
     go on from the newest snapshot, or start
     while updates are left:
         take the next update's samples
-        update the weights                              (skipped everywhere if non-finite anywhere)
+        start the update                                (skipped everywhere if non-finite anywhere)
+        read the outcome of the update before           (the devices compute meanwhile)
+        if anything depends on this update: read its outcome too
         if this ends an epoch, or an evaluation is due: evaluate; best, plateau, early stopping
         if a snapshot is due: save
         if anybody asked to stop: save and end          (all ranks learn it in the update's own reduction)
     save
 
-Every decision rests on numbers that are equal on all ranks, so all ranks take it alike.
+Every decision rests on numbers that are equal on all ranks, so all ranks take it alike. Several ranks read every outcome
+at once: they have to repeat an update together if one of them had too little memory.
 """
 
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,7 @@ from distxcept.data.pipeline import Updates, updates
 from distxcept.data.waiting import advice
 from distxcept.errors import DivergedError, SavingError, StopRequested
 from distxcept.memory.telemetry import Telemetry
+from distxcept.training.agreement import check_equal
 from distxcept.training.bad_images import BadImages
 from distxcept.training.build import Training
 from distxcept.training.events import Observer
@@ -40,8 +45,17 @@ from distxcept.training.schedule import learning_rate, warmup_notice
 from distxcept.training.signals import StopSignals
 from distxcept.training.stragglers import Stragglers
 from distxcept.training.telling import Tell, end_facts, start_facts
-from distxcept.training.update import Outcome
+from distxcept.training.update import Outcome, Pending
 from distxcept.training.validating import Validation
+
+
+@dataclass(frozen=True)
+class Started:
+    """An update that was given to the devices."""
+
+    batch: UpdateBatch
+    pending: Pending
+    rate: float
 
 
 class Loop:
@@ -63,6 +77,9 @@ class Loop:
         self.health = health or NoHealth()
         self.telemetry = telemetry or Telemetry(every_seconds=None)
         self.progress = Progress()
+        self._ahead: Started | None = None
+        """An update whose outcome is not known yet."""
+        self._saves = False
         self.tell = Tell(observer, chief=training.engine.is_chief, updates_done=lambda: self.progress.update)
         self.meter = Meter(training)
         self.stragglers = Stragglers(training.engine)
@@ -70,7 +87,7 @@ class Loop:
         self.saver = Saver(training, run_folder, self.tell)
         self.validation = Validation(training, self.tell, self.bad_images, self.saver)
         self.feed = Feeder(training.engine.local_replicas)
-        self.fitting = Fitting(training, run_folder, self.tell, lambda: self.saver.save_last(self.progress))
+        self.fitting = Fitting(training, run_folder, self.tell, self._save_last)
 
     @property
     def plan(self) -> BatchPlan:
@@ -80,10 +97,9 @@ class Loop:
     def run(self) -> dict[str, Any]:
         """Eager. Runs to the end, or raises StopRequested, DivergedError, DataError with everything saved."""
         self.progress = restore(self.training, self.run_folder, self.tell, self.allow_config_change)
-        self.training.update.state.check_equal("at the start")
+        self._check_equal("at the start")
         self.saver.starts_at(self.progress.update)
         self.telemetry.starts_at(self.progress.update)
-        total = self.training.total_updates
         self._tell_start()
         batches = self.read()
         self.signals.defer()
@@ -92,26 +108,24 @@ class Loop:
             at_the_end.callback(self._tell_notices)  # after the telemetry's last look
             at_the_end.enter_context(batches)
             at_the_end.enter_context(self.telemetry)
-            while self.progress.update < total and not self.progress.finished:
+            while self.started < self.training.total_updates and not self.progress.finished:
                 with self.meter.waiting_for_data():
                     batch = next(batches)
                 with self.health.updating():
-                    stopped = self._one_update(
-                        batch, total, stop=self.signals.requested or self.saver.gave_up
-                    )
+                    stopped = self.run_update(batch)
                 self.health.updated(self.progress.update)
-                self._look_for_stragglers(batch)
                 self._tell_telemetry()
-                self._after_update(batch, total)
-                if self._ends_epoch(batch):
-                    self._advise(batches)
+                if self._ahead is None:
+                    self._between_updates(batch)
+                    if self._ends_epoch(batch):
+                        self._advise(batches)
                 if stopped:
-                    self.saver.save_last(self.progress)
+                    self._save_last()
                     raise StopRequested(
-                        f"stopped on request after update {self.progress.update} of {total}, everything is saved; "
-                        "run the same command again to go on"
+                        f"stopped on request after update {self.progress.update} of {self.training.total_updates}, "
+                        "everything is saved; run the same command again to go on"
                     )
-        self.saver.save_last(self.progress)
+        self._save_last()
         summary = end_facts(self.training, self.progress, self.run_folder)
         self.tell.ended(summary)
         return summary
@@ -132,35 +146,81 @@ class Loop:
             **self.training.train_options,
         )
 
-    def _one_update(self, batch: UpdateBatch, total: int, *, stop: bool) -> bool:
-        """One update; True if a rank asked to stop."""
-        number = self.progress.update
-        rate = self.rate(number, total)
-        updates_of_process = total - number + self.meter.updates_of_process
-        outcome = self.fitting.run(
+    @property
+    def started(self) -> int:
+        """Updates that were given to the devices. The outcome of the last one may not be known yet."""
+        return self.progress.update + (self._ahead is not None)
+
+    def run_update(self, batch: UpdateBatch) -> bool:
+        """Starts an update and reads the outcome of the one before; its own too if anything depends on it.
+
+        True if a rank asked to stop.
+        """
+        started = self._start(batch)
+        stopped = self.read_outcome()
+        self._ahead = started
+        if self._depends_on(batch):
+            stopped |= self.read_outcome()
+        return stopped
+
+    def _start(self, batch: UpdateBatch) -> "Started":
+        number = self.started
+        rate = self.rate(number)
+        updates_of_process = self.training.total_updates - number + self.meter.updates_of_process
+        pending = self.fitting.run(
             number + 1,
-            lambda: self.training.update(
+            lambda: self.training.update.start(
                 self.feed(batch, self.plan),
                 self.plan,
                 key=update_key(self.config.run.seed, number),
                 rate=rate,
                 prune_to=prune_to(self.config.optimizer.pruning, number),
                 padded=batch.real_samples % self.plan.virtual_batch != 0,
-                stop=stop,
+                stop=self.signals.requested or self.saver.gave_up,
                 overlap=self.fitting.overlaps(updates_of_process),
                 remat=self.fitting.memory_plan.remat,
             ),
         )
-        progress = self.progress
+        return Started(batch, pending, rate)
+
+    def _depends_on(self, batch: UpdateBatch) -> bool:
+        """Whether something has to know the outcome of the update that was started last before the next one starts."""
+        last, ends = self.started == self.training.total_updates, self._ends_epoch(batch)
+        self._saves = self.saver.due(self.started)
+        near_limit = self.progress.nonfinite_in_a_row + 1 >= self.config.run.max_nonfinite_updates
+        return (
+            self.engine.ranks > 1
+            or last
+            or ends
+            or self._saves
+            or near_limit
+            or self.signals.requested
+            or self.validation.due(self.started, epoch_ends=ends, last=last)
+            or self.started % self.config.engine.check_every == 0
+        )
+
+    def read_outcome(self) -> bool:
+        """Reads the outcome of the update that was started last, unless it is known. True if a rank asked to stop."""
+        if self._ahead is None:
+            return False
+        started, self._ahead = self._ahead, None
+        batch, outcome, progress = started.batch, started.pending.read(), self.progress
         progress.update += 1
         progress.samples += outcome.samples
         progress.bad_in_epoch += batch.real_samples - outcome.samples
         self._count_nonfinite(outcome)
-        self.meter.add(outcome, rate)
+        self.meter.add(outcome, started.rate)
         if outcome.samples:
             self.tell.updated(
                 progress.update, outcome.loss_sum / outcome.samples, outcome.correct / outcome.samples
             )
+        self._look_for_stragglers(batch)
+        ends = self._ends_epoch(batch) or progress.update == self.training.total_updates
+        self.bad_images.check(progress, epoch_ends=ends)
+        if ends or progress.update % self.config.run.log_every == 0:
+            record = self.meter.take(progress, batch.epoch)
+            if record is not None:
+                self.tell.trained(record)
         return outcome.stop_requested
 
     def _look_for_stragglers(self, batch: UpdateBatch) -> None:
@@ -172,21 +232,26 @@ class Loop:
         for message in messages:
             self.tell.happened("straggler", message)
 
-    def _after_update(self, batch: UpdateBatch, total: int) -> None:
-        progress, run = self.progress, self.config.run
-        epoch_ends = self._ends_epoch(batch)
-        last = progress.update == total
-        self.bad_images.check(progress, epoch_ends=epoch_ends or last)
-        if epoch_ends or last or progress.update % run.log_every == 0:
-            record = self.meter.take(progress, batch.epoch)
-            if record is not None:
-                self.tell.trained(record)
-        if self.validation.due(progress.update, epoch_ends=epoch_ends, last=last):
-            self._evaluate(batch.epoch, total)
+    def _save_last(self) -> None:
+        """With the outcome of every update that was started."""
+        self.read_outcome()
+        self.saver.save_last(self.progress)
+
+    def _between_updates(self, batch: UpdateBatch) -> None:
+        """No update is under way, and the outcome of the last one is known."""
+        progress = self.progress
+        last, ends = progress.update == self.training.total_updates, self._ends_epoch(batch)
+        if self.validation.due(progress.update, epoch_ends=ends, last=last):
+            self._evaluate(batch.epoch)
         if progress.update % self.config.engine.check_every == 0:
-            self.training.update.state.check_equal(f"after update {progress.update}")
-        if self.saver.due(progress.update):
-            self.saver.save(self.progress)
+            self._check_equal(f"after update {progress.update}")
+        if self._saves:
+            self.saver.save(progress)
+
+    def _check_equal(self, when: str) -> None:
+        notice = check_equal(self.training.update.state, when)
+        if notice:
+            self.tell.happened("made_equal", notice)
 
     def _ends_epoch(self, batch: UpdateBatch) -> bool:
         return batch.update == self.plan.updates_per_epoch - 1
@@ -198,12 +263,12 @@ class Loop:
         if sentence is not None:
             self.tell.happened("slow_input", sentence)
 
-    def rate(self, number: int, total: int) -> float:
+    def rate(self, number: int) -> float:
         scheduled = learning_rate(
             self.config.optimizer,
             update=number,
             updates_per_epoch=self.plan.updates_per_epoch,
-            total_updates=total,
+            total_updates=self.training.total_updates,
             global_batch=self.plan.global_batch,
         )
         return scheduled * self.progress.rate_factor
@@ -234,11 +299,11 @@ class Loop:
             return "in mixed_float16 some are normal, above all at the start: the loss scale adapts"
         return "if it comes again, lower optimizer.learning_rate or set optimizer.clip_norm"
 
-    def _evaluate(self, epoch: int, total: int) -> None:
+    def _evaluate(self, epoch: int) -> None:
         update = self.progress.update
         with self.meter.paused(), self.telemetry.evaluating():
             result = self.validation.evaluate(self.plan.micro_batch, update=update)
-            self.validation.judge(result, self.progress, epoch=epoch, rate=self.rate(update, total))
+            self.validation.judge(result, self.progress, epoch=epoch, rate=self.rate(update))
 
     def _tell_telemetry(self) -> None:
         self.telemetry.after_update(

@@ -15,7 +15,7 @@ import tensorflow as tf
 from distxcept.config.size import show_size
 from distxcept.errors import ConfigError, DoesNotFitError
 from distxcept.model.batchnorm import VirtualBatchNormalizer
-from distxcept.training.accumulate import Batch
+from distxcept.training.accumulate import Batch, Sums
 from distxcept.training.build import Training
 from distxcept.training.out_of_memory import is_out_of_memory
 from distxcept.training.peak import Peak
@@ -56,6 +56,11 @@ def describe_phases(phases: dict[str, int]) -> str:
     return f"peak memory by phase, each on its own: {', '.join(parts)}; a whole update {show_size(phases['update'])}"
 
 
+def phase_functions(training: Training) -> dict[str, Callable[[], Any]]:
+    """Eager, on all ranks. Each runs a whole update, or one phase of it on its own; `distxcept prove` times them."""
+    return {"update": _whole(training), "reduce": _reduce(training), "apply": _apply(training)}
+
+
 def _peak_of(phase: Callable[[], Any], peak: Peak) -> int:
     """Runs it twice: the first time it is traced."""
     phase()
@@ -69,14 +74,12 @@ def _forward_and_backward(training: Training, peak: Peak) -> dict[str, int]:
     update, engine = training.update, training.engine
     plan, found = training.plan, {}
     (batch, *_) = random_batches(training, plan.virtual_per_micro)
-    sources = [
-        tf.convert_to_tensor(_local(update.state.weights[name])) for name in update.accumulator.trained
-    ]
+    vectors = [tf.convert_to_tensor(_local(variable)) for variable in update.state.weights]
+    sources = vectors[: len(update.state.packs)]
 
     @tf.function(jit_compile=False, autograph=False)
     def forward(sources: list[tf.Tensor], batch: Batch) -> tf.Tensor:
-        weights = {name: tf.convert_to_tensor(_local(v)) for name, v in update.state.weights.items()}
-        weights |= dict(zip(update.accumulator.trained, sources, strict=True))
+        weights = update.accumulator.split([*sources, *vectors[len(sources) :]])
         normalizer = VirtualBatchNormalizer(
             batch.mask, fused=update.precision.variable != tf.float64, frozen=update.accumulator.frozen_norms
         )
@@ -103,7 +106,7 @@ def _reduce(training: Training) -> Callable[[], Any]:
     engine = training.engine
 
     def traced(sums: Any, common: Any) -> Any:
-        gradients, exact = engine.sum(sums[0], [sums[1]])
+        gradients, exact = engine.sum(sums.gradients, [sums.statistics])
         return tf.add_n([tf.reduce_sum(tensor) for tensor in (*gradients, *exact)])
 
     compiled = engine.compile(traced)
@@ -117,10 +120,9 @@ def _apply(training: Training) -> Callable[[], Any]:
 
     def traced(sums: Any, common: Any) -> tf.Tensor:
         (rate,) = common
-        weights = {name: tf.convert_to_tensor(v) for name, v in update.state.weights.items()}
-        return update.apply(
-            weights, sums[0], sums[1], tf.ones_like(rate), tf.ones_like(rate), rate, tf.zeros_like(rate)
-        )
+        one, zero = tf.ones_like(rate), tf.zeros_like(rate)
+        update.apply(rate == zero, sums.gradients, sums.statistics, one, one, rate, zero)
+        return zero
 
     compiled = engine.compile(traced)
     sums, rate = _zero_sums(training), tf.constant(0.0, update.precision.variable)
@@ -141,11 +143,8 @@ def _whole(training: Training) -> Callable[[], Any]:
     return run
 
 
-def _zero_sums(training: Training) -> tuple[list[tf.Tensor], tf.Tensor]:
-    update = training.update
-    weights = {name: tf.convert_to_tensor(_local(v)) for name, v in update.state.weights.items()}
-    zeros = update.accumulator.zeros(weights, tf.constant(0))
-    return list(zeros.gradients), zeros.statistics
+def _zero_sums(training: Training) -> Sums:
+    return training.update.accumulator.zeros(tf.constant(0))
 
 
 def _local(variable: tf.Variable) -> Any:

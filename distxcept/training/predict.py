@@ -81,8 +81,9 @@ class Predictor:
 
     def _run(self, images: tf.Tensor) -> tf.Tensor:
         """Traced."""
-        weights = {name: tf.convert_to_tensor(v) for name, v in self._weights.inference_weights().items()}
-        logits = self._model(images, weights, normalize_by_moving, dtype=self._precision.compute)
+        logits = self._model(
+            images, self._weights.inference_weights(), normalize_by_moving, dtype=self._precision.compute
+        )
         return tf.nn.softmax(tf.cast(logits, tf.float32))
 
 

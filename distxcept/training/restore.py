@@ -8,7 +8,6 @@ from distxcept.checkpoint.compatibility import differences
 from distxcept.checkpoint.names import find_snapshot
 from distxcept.checkpoint.snapshot import OtherTrainingError, Snapshot, SnapshotError
 from distxcept.checkpoint.store import Store
-from distxcept.checkpoint.tensors import kind_of
 from distxcept.errors import ConfigError
 from distxcept.training.build import Training
 from distxcept.training.events import Observer
@@ -28,7 +27,7 @@ def restore(training: Training, run_folder: Path, observer: Observer, allow_conf
     message = json.loads(training.engine.exchange(json.dumps(message).encode())[0])
     if "error" in message:
         raise ConfigError(message["error"])
-    training.engine.broadcast(list(training.update.state.variables().values()))
+    training.engine.broadcast(training.update.state.variables())
     return _progress(message["progress"]) if message else Progress()
 
 
@@ -93,9 +92,8 @@ class _Restoring:
                 f"{snapshot.path} was trained with another config ({'; '.join(changed)}); use that config, another "
                 "run.name, or --allow-config-change"
             )
-        variables = self.training.update.state.variables()
         try:
-            tensors = snapshot.tensors({name: kind_of(variable) for name, variable in variables.items()})
+            tensors = snapshot.tensors(self.training.update.state.kinds())
         except OtherTrainingError as error:
             if self.training.config.run.resume != "auto":
                 raise ConfigError(f"run.resume: {error}; use the config it was trained with") from error

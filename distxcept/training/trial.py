@@ -73,9 +73,7 @@ def run_trial(request: Request) -> Trial:
     config = Config.model_validate(request.config)
     set_numerics(config.engine)
     on_cpu = request.device.startswith("CPU")
-    (device,) = prepare_devices(
-        [request.device], request.threads, limit=lambda cards: request.limit_bytes
-    )
+    (device,) = prepare_devices([request.device], request.threads, limit=lambda cards: request.limit_bytes)
     assert isinstance(config.batch.micro, int)
     virtual, at_once = config.batch.virtual, config.batch.micro // config.batch.virtual
     steps = -(-request.virtual_batches // at_once)
@@ -86,7 +84,7 @@ def run_trial(request: Request) -> Trial:
     )  # fmt: skip
     if plan.core_each:
         one_thread_each()
-    model = Xception.of(config.model, request.classes, dropout=config.model.dropout, products=on_cpu)
+    model = Xception.of(config.model, request.classes, dropout=config.model.dropout, on_cpu=on_cpu)
     engine = SingleEngine(device, jit=config.engine.compiles)
     update = Update(config, engine, model, Objective(request.classes, config.model.label_smoothing))
     random, size = np.random.default_rng(0), config.model.image_size

@@ -21,12 +21,15 @@ CONTROL = Case("single", "virtual", GROUPS[-1], updates=cases.updates_of(GROUPS[
 EVERYDAY = [
     *cases.everyday(),
     *cases.overlapped(("horovod2",), ("virtual",), "short_updates_only"),
+    *cases.overlapped(("mirrored2",), ("virtual",)),
+    *cases.as_on_a_gpu(),
     *cases.in_float32(ONE_MICRO_EACH, padded=False),
     *cases.in_float32({"horovod2": ("virtual",)}, padded=True),
 ]
 SOAK = [
     *cases.whole(),
-    *cases.overlapped(("horovod2", "horovod3"), tuple(MICROS)),
+    *cases.overlapped(("mirrored2", "mirrored3", "horovod2", "horovod3"), tuple(MICROS)),
+    *cases.as_on_a_gpu(tuple(ENGINES), tuple(MICROS)),
     *cases.in_float32(EVERY_MICRO, padded=False),
     *cases.in_float32(EVERY_MICRO, padded=True),
 ]
@@ -101,14 +104,10 @@ def test_the_comparison_sees_a_wrong_divisor(everyday: Results) -> None:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("case", compared(EVERYDAY))
-def test_one_trace_for_full_and_one_for_short_updates(everyday: Results, case: Case) -> None:
-    """However many epochs there are: those with a short last update go into a third."""
-    replicas_of_a_process = 1 if case.engine.startswith("horovod") else ENGINES[case.engine]
-    shapes = 2 if "short_last_update" in case.features else 1
-    # The first update does not overlap: one form more. Nor do any that have padding.
-    overlaps = ("engine.overlap", "on") in case.extra and "short_updates_only" not in case.features
-    forms = shapes + overlaps
-    assert everyday.of(case).report()["traces"] == forms * replicas_of_a_process
+def test_one_trace_for_each_size_of_a_micro_step(everyday: Results, case: Case) -> None:
+    """However many replicas and epochs there are, overlapped or not, in full and in short updates."""
+    report = everyday.of(case).report()
+    assert report["traces"] == len(report["part_sizes"])
 
 
 @pytest.mark.soak

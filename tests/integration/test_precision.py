@@ -30,13 +30,13 @@ def first_update(precision: str, **overrides) -> tuple[dict[str, np.ndarray], di
     )
     training = build_training(config, SingleEngine("CPU:0"))
     state = training.update.state
-    before = {name: v.numpy() for name, v in state.weights.items()}
+    before = state.read_inference()
     with updates(
         training.train, training.plan, replicas=range(1), image_size=71, seed=0, augment=config.data.augment
     ) as batches:
         batch = to_batch(next(batches).replicas[0], tf.constant([], tf.int32))
     outcome = training.update([batch], training.plan, key=update_key(0, 0), rate=0.1)
-    return before, {name: v.numpy() for name, v in state.weights.items()}, outcome
+    return before, state.read_inference(), outcome
 
 
 @pytest.fixture(scope="module")

@@ -65,6 +65,8 @@ class Case:
     """(update, rank): a rank that has too little memory at its first try of an update."""
     late: bool = False
     """It has so only at the end of the backward pass, and only as if."""
+    as_gpu: bool = False
+    """The model is built as for a GPU, on a CPU."""
 
     @property
     def name(self) -> str:
@@ -77,6 +79,7 @@ class Case:
             f"u{self.updates}",
             *more,
             self.control,
+            "as_gpu" * self.as_gpu,
             *(f"{'late' if self.late else 'starved'}{update}r{rank}" for update, rank in self.starved),
         ]
         return "-".join(part for part in parts if part)
@@ -171,6 +174,17 @@ def overlapped(
     features = ("momentum", "weight_decay", "dropout", last)
     return [
         Case(engine, micro, features, updates=updates_of(features), extra=overlap)
+        for engine in engines
+        for micro in micros
+    ]
+
+
+def as_on_a_gpu(
+    engines: tuple[str, ...] = ("single", "mirrored2"), micros: tuple[str, ...] = ("double",)
+) -> list[Case]:
+    """With the operations that a GPU gets; the reference has those of a CPU."""
+    return [
+        Case(engine, micro, GROUPS[0], updates=updates_of(GROUPS[0]), as_gpu=True)
         for engine in engines
         for micro in micros
     ]

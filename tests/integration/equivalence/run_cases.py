@@ -3,7 +3,7 @@
     python run_cases.py CASES.json FOLDER            or the same under mpirun
 
 A process without a launcher holds three logical CPUs, so that all engines of one process share it.
-`FOLDER/NAME/run.json` has the metrics of each update and the number of traces.
+`FOLDER/NAME/run.json` has the metrics of each update, the number of traces and the sizes of the parts.
 """
 # ruff: noqa: E402 - TensorFlow's own import comes first, in the way that training imports it
 
@@ -36,10 +36,11 @@ from distxcept.engines.mirrored import MirroredEngine
 from distxcept.engines.numerics import set_numerics
 from distxcept.engines.single import SingleEngine
 from distxcept.report.run_folder import RunFiles
+from distxcept.training.accumulate import Accumulator
+from distxcept.training.agreement import check_equal
 from distxcept.training.build import build_training
 from distxcept.training.events import Observer, Observers, TrainRecord
 from distxcept.training.loop import Loop
-from distxcept.training.update import Update
 
 
 class Log(Observer):
@@ -55,19 +56,19 @@ class Log(Observer):
 
 
 class Tracings:
-    """Counts how often an update is traced: its Python code runs then and only then."""
+    """Counts how often a micro step is traced: its Python code runs then and only then."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def __enter__(self) -> "Tracings":
-        real = Update._step
+        real = Accumulator.compute
 
-        def counted(update: Update, *arguments, **static):
+        def counted(accumulator: Accumulator, *arguments, **static):
             self.count += 1
-            return real(update, *arguments, **static)
+            return real(accumulator, *arguments, **static)
 
-        self._patch = mock.patch.object(Update, "_step", counted)
+        self._patch = mock.patch.object(Accumulator, "compute", counted)
         self._patch.start()
         return self
 
@@ -96,7 +97,8 @@ def run_case(case: Case, engine: Engine, folder: Path) -> None:
     config = Config.model_validate(case.config())
     engine.jit = config.engine.compiles  # engines are shared by the cases
     set_numerics(config.engine)
-    with short_xception(), hungry, Tracings() as tracings, CONTROLS[case.control](engine, case):
+    place = mock.patch.object(type(engine), "on_cpu", False) if case.as_gpu else nullcontext()
+    with short_xception(), hungry, place, Tracings() as tracings, CONTROLS[case.control](engine, case):
         training = build_training(config, engine)
         log = Log()
         observers: list[Observer] = [log]
@@ -104,9 +106,21 @@ def run_case(case: Case, engine: Engine, folder: Path) -> None:
             (folder / case.name).mkdir(parents=True)
             observers.append(RunFiles(folder / case.name))
         Loop(training, folder / case.name, Observers(observers)).run()
-    training.update.state.check_equal("at the end")
+    check_equal(training.update.state, "at the end")
     if engine.is_chief:
-        result = {"records": log.records, "events": log.events, "traces": tracings.count}
+        plan = training.plan
+        sizes = {
+            size
+            for update in range(plan.updates_per_epoch)
+            for replica in engine.local_replicas
+            for size in plan.parts(len(plan.block(update, replica)))
+        }
+        result = {
+            "records": log.records,
+            "events": log.events,
+            "traces": tracings.count,
+            "part_sizes": sorted(sizes),
+        }
         (folder / case.name / "run.json").write_text(json.dumps(result))
         print(f"done {case.name} in {time.perf_counter() - started:.0f} s", flush=True)
 

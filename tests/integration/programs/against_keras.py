@@ -8,7 +8,10 @@ under `CASE/WHO/PARAMETER`, and `CASE/WHO/error` where it ended with one.
 
 import os
 import sys
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from unittest import mock
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
@@ -23,9 +26,12 @@ from distxcept.config.schema import Config
 from distxcept.engines import Engine
 from distxcept.engines.mirrored import MirroredEngine
 from distxcept.engines.single import SingleEngine
+from distxcept.model.freezing import trained_norms, trained_parameters
 from distxcept.model.initial import initial_value
 from distxcept.model.xception import Xception
+from distxcept.training import update as update_module
 from distxcept.training.accumulate import Batch
+from distxcept.training.agreement import check_equal
 from distxcept.training.objective import Objective
 from distxcept.training.update import Update
 
@@ -125,15 +131,15 @@ def train_ours(case: Case, who: str) -> dict[str, np.ndarray]:
         micro_batch=case.virtual if "micro steps" in who else case.batch,
         replicas=engine.replicas,
     )
-    update = Update(config, engine, MODEL, Objective(CLASSES), start_weights())
-    if case.norms_frozen and case.freeze is None:
-        train_kernels_only(update)
+    with kernels_only() if case.norms_frozen and case.freeze is None else nullcontext():
+        update = Update(config, engine, MODEL, Objective(CLASSES), start_weights())
     for number in range(UPDATES):
         blocks = plan.blocks(plan.virtual_per_update)
         batches = [batch_of(case, plan.virtual_batch, number, blocks[k]) for k in engine.local_replicas]
         update(batches, plan, key=number, rate=RATE)
-    update.state.check_equal("after training")
-    return {name: engine.copies(variable)[0] for name, variable in update.state.weights.items()}
+    assert check_equal(update.state, "after training") is None
+    values = update.state.read()
+    return {p.name: values[f"weights/{p.name}"] for p in MODEL.parameters}
 
 
 def batch_of(case: Case, virtual: int, update: int, block: range) -> Batch:
@@ -149,15 +155,20 @@ def batch_of(case: Case, virtual: int, update: int, block: range) -> Batch:
         )
 
 
-def train_kernels_only(update: Update) -> None:
+@contextmanager
+def kernels_only() -> Iterator[None]:
     """Keras' `trainable=False` on every batch norm; our config freezes whole blocks only."""
-    kernels = [p for p in update.trained if p.kind not in ("gamma", "beta")]
-    every_norm = frozenset(update.apply.norms)
-    update.trained = update.apply.trained = kernels
-    update.apply.norms = []
-    update.accumulator = replace(
-        update.accumulator, trained=[p.name for p in kernels], norms=[], frozen_norms=every_norm
-    )
+
+    def kernels(model, freeze):
+        return [p for p in trained_parameters(model, freeze) if p.kind not in ("gamma", "beta")]
+
+    def norms(model, freeze):
+        """Those that are trained, and with `freeze=None`, as the update asks, all that there are."""
+        return trained_norms(model, None) if asked.pop() else []
+
+    asked = [True, False]
+    with mock.patch.multiple(update_module, trained_parameters=kernels, trained_norms=norms):
+        yield
 
 
 def train_keras(case: Case, who: str) -> dict[str, np.ndarray]:

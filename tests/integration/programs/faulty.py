@@ -50,16 +50,16 @@ def happen(kind: str, folder: Path, update_seconds: float) -> None:
 
 
 def faulty(kind: str, rank: int, update: int) -> mock._patch:
-    real = loop.Loop._one_update
+    real = loop.Loop.run_update
     began = []
 
-    def one_update(self, *arguments, **options):
+    def run_update(self, batch):
         began.append(time.monotonic())
-        if self.engine.rank == rank and self.progress.update == update:
+        if self.engine.rank == rank and self.started == update:
             happen(kind, self.run_folder, began[-1] - began[-2])
-        return real(self, *arguments, **options)
+        return real(self, batch)
 
-    return mock.patch.object(loop.Loop, "_one_update", one_update)
+    return mock.patch.object(loop.Loop, "run_update", run_update)
 
 
 if __name__ == "__main__":

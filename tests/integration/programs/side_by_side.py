@@ -3,7 +3,6 @@
 For each number of cores: how many parts were at work at once, at most, and a digest of all weights afterwards.
 """
 
-import hashlib
 import json
 import threading
 from unittest import mock
@@ -82,10 +81,8 @@ def run(cores: int, device: str) -> dict:
         update = Update(config, SingleEngine(device), model, Objective(CLASSES))
         for number in range(3):
             update([batch], plan, key=number, rate=0.01)
-    digest = hashlib.sha256()
-    for name in sorted(update.state.weights):
-        digest.update(update.state.weights[name].numpy().tobytes())
-    return {"most_at_once": watch.most, "digest": digest.hexdigest(), "parts": plan.parts(PARTS)}
+    (digest,) = update.state.digests()
+    return {"most_at_once": watch.most, "digest": digest.hex(), "parts": plan.parts(PARTS)}
 
 
 if __name__ == "__main__":

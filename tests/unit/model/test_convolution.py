@@ -18,10 +18,9 @@ from distxcept.model.xception import Xception
 VIRTUAL = 3
 
 
-@pytest.mark.parametrize("products", [True, False])
 @pytest.mark.parametrize("fused", [True, False])
-def test_a_sample_has_the_same_features_in_any_micro_batch(fused: bool, products: bool) -> None:
-    model = Xception(classes=5, width=0.5, products=products)
+def test_a_sample_has_the_same_features_in_any_micro_batch(fused: bool) -> None:
+    model = Xception(classes=5, width=0.5, on_cpu=True)
     images = np.random.default_rng(5).integers(0, 256, (4 * VIRTUAL, 96, 96, 3)).astype(np.float32)
     weights = {p.name: tf.constant(initial_value(p, seed=1)) for p in model.parameters}
 
@@ -41,13 +40,10 @@ def test_a_sample_has_the_same_features_in_any_micro_batch(fused: bool, products
         assert np.array_equal(features(virtual_batches * VIRTUAL), alone)
 
 
-@pytest.mark.parametrize("products", [True, False])
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("size", [1, 3])
-def test_values_and_gradients_are_those_of_one_convolution(
-    size: int, stride: int, padding: str, products: bool
-) -> None:
+def test_values_and_gradients_are_those_of_one_convolution(size: int, stride: int, padding: str) -> None:
     random = np.random.default_rng(0)
     x, kernel = (
         tf.constant(random.normal(size=(6, 8, 7, 4))),
@@ -64,7 +60,7 @@ def test_values_and_gradients_are_those_of_one_convolution(
     wanted = of(lambda: [tf.nn.conv2d(x, kernel, stride, padding)])
     for groups in (1, 3):
         form = (stride, padding, groups)
-        found = of(lambda form=form: convolve(x, kernel, *form, products=products))
+        found = of(lambda form=form: convolve(x, kernel, *form))
         for one, other in zip(wanted, found, strict=True):
             np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-12)
 
@@ -78,7 +74,7 @@ def test_what_is_computed_as_matrix_products(dtype: tf.DType, multiplies: bool) 
         def run(x: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor) -> list[tf.Tensor]:
             with tf.GradientTape() as tape:
                 tape.watch([x, kernel])
-                (y,) = convolve(x, kernel, stride, "VALID", 1, products=True)
+                (y,) = convolve(x, kernel, stride, "VALID", 1)
             return tape.gradient(y, [x, kernel], dy)
 
         out = (8 - size) // stride + 1

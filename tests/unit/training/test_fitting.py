@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from distxcept.config.schema import Config
+from distxcept.engines.single import SingleEngine
 from distxcept.errors import DoesNotFitError
 from distxcept.memory.memory_plan import MemoryPlan, read_memory_plan
 from distxcept.memory.planning import build_plan
@@ -35,8 +36,14 @@ def fitting(
             "memory": {"remat": allowed},
         }
     )
-    update = SimpleNamespace(state=SimpleNamespace(check_equal=lambda when: None))
-    training = SimpleNamespace(config=config, plan=build_plan(config, 64, 1), remat=remat, update=update)
+    state = SimpleNamespace(digests=lambda: [b"one"], engine=SingleEngine("CPU:0"))
+    training = SimpleNamespace(
+        config=config,
+        plan=build_plan(config, 64, 1),
+        remat=remat,
+        update=SimpleNamespace(state=state),
+        engine=state.engine,
+    )
     return Fitting(
         training, folder, Told(), (lambda: None) if saved is None else lambda: saved.append("saved")
     )
@@ -63,13 +70,13 @@ def test_a_disk_that_takes_nothing_hides_nothing(tmp_path):
 
 def outcomes(failures: int):
     """An update that runs out of memory so often."""
-    left = [SimpleNamespace(out_of_memory=True)] * failures + [SimpleNamespace(out_of_memory=False)]
+    left = [SimpleNamespace(failed=True)] * failures + [SimpleNamespace(failed=False)]
     return lambda: left.pop(0)
 
 
 def test_smaller_and_smaller_down_to_rematerialisation(tmp_path):
     one = fitting(tmp_path)
-    assert not one.run(7, outcomes(3)).out_of_memory
+    assert not one.run(7, outcomes(3)).failed
     assert one._tell.plans == [(16, False), (8, False), (8, True)]
     assert "set batch.micro=8 memory.remat=on to start so" in one._tell.messages[-1]
     assert one.memory_plan == MemoryPlan(8, True)

@@ -6,6 +6,8 @@ import pytest
 import tensorflow as tf
 
 from distxcept.config.schema import OptimizerSection
+from distxcept.model.layout import Parameter
+from distxcept.model.packs import make_pack
 from distxcept.training.optimizer import Optimizer
 
 # Keras rounds most of its constants to float32, so those given to both are exact there.
@@ -20,20 +22,29 @@ def gradients(seed: int = 0) -> list[np.ndarray]:
 
 def run_ours(section: dict, *, decays: bool = True, weight: np.ndarray | None = None) -> list[np.ndarray]:
     optimizer = Optimizer(OptimizerSection(**section))
-    weight = tf.constant(start() if weight is None else weight)
+    # Another tensor stands beside it in the pack, and must not matter.
+    parameters = [Parameter("ours", (4, 3), "kernel"), Parameter("other", (16,), "kernel")]
+    pack = make_pack("pack", parameters, decays=decays)
+    other = np.random.default_rng(2).normal(size=16)
+
+    def packed(value: np.ndarray) -> tf.Tensor:
+        return tf.constant(pack.to_numpy({"ours": value, "other": other}, np.float64))
+
+    weight = packed(start() if weight is None else weight)
     slots = {name: tf.zeros_like(weight) for name in optimizer.config.slot_names}
     path = []
     for number, (rate, gradient) in enumerate(zip(RATES, gradients(), strict=True), start=1):
         weight, slots = optimizer.step(
+            pack,
             weight,
-            tf.constant(gradient),
+            packed(gradient),
             slots,
             rate=tf.constant(rate, tf.float64),
             time=tf.constant(float(number), tf.float64),
-            decays=decays,
         )
         assert set(slots) == set(optimizer.config.slot_names)
-        path.append(weight.numpy())
+        assert not np.any(weight[sum(pack.sizes) :]), "the padding stays zero"
+        path.append(pack.from_numpy(weight.numpy())["ours"])
     return path
 
 

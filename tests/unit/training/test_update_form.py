@@ -16,15 +16,13 @@ class Seen(Exception):
 
 def overlaps(*, padded: bool, mask: list[float]) -> bool:
     def step(batches, common, **form):
-        raise Seen(form["overlap"], form["fused"])
+        raise Seen(form["overlap"], form["forms"][0].fused)
 
     plan = plan_batches(samples=8, global_batch=8, virtual_batch=2, micro_batch=2, replicas=2)
     batch = SimpleNamespace(images=np.zeros((2, 2, 4, 4, 3)), mask=np.reshape(mask, (2, 2)))
-    update = SimpleNamespace(
-        precision=SimpleNamespace(variable=tf.float32), _applied=lambda: [0], _replica_step=step
-    )
+    update = SimpleNamespace(precision=SimpleNamespace(variable=tf.float32), _replica_step=step)
     with pytest.raises(Seen) as seen:
-        Update.__call__(update, [batch], plan, key=1, rate=0.1, padded=padded, overlap=True)
+        Update.start(update, [batch], plan, key=1, rate=0.1, padded=padded, overlap=True)
     overlap, fused = seen.value.args
     assert overlap is fused  # here, where neither precision nor order is against the fused form
     return overlap

@@ -1,0 +1,53 @@
+"""A pure function of tensors that is traced once, whichever replica calls it.
+
+MirroredStrategy traces a function anew for each replica. Python would run the whole model once for every device, and
+TensorFlow would then optimise one graph that holds all of these copies. Here every replica's graph only calls the function.
+A call that is not inlined stays a call: TensorFlow optimises the function for each device on its own, at the same time.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import tensorflow as tf
+
+
+class Shared:
+    def __init__(self, function: Callable[..., Any]):
+        self._function = function
+        self._traced: dict[Any, tuple[Any, Any, Any]] = {}
+        self.traces = 0
+        """How often the function was traced."""
+
+    def __call__(self, *arguments: Any, inline: bool = False, **form: Any) -> Any:
+        """Traced, replica context. `form` holds Python values that select the trace.
+
+        The results of an inlined call are there one by one as they are computed, those of another call all at once.
+        """
+        tensors = [tf.convert_to_tensor(tensor) for tensor in tf.nest.flatten(arguments)]
+        specs = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
+        key = (specs, tuple(sorted(form.items())))
+        if key not in self._traced:
+            # A thread of its own knows nothing of this replica's graph, device and strategy.
+            with ThreadPoolExecutor(1) as thread:
+                self._traced[key] = thread.submit(self._trace, arguments, specs, form).result()
+        whole, apart, structure = self._traced[key]
+        return tf.nest.pack_sequence_as(structure, (whole if inline else apart)(*tensors))
+
+    def _trace(self, arguments: Any, specs: tuple[tf.TensorSpec, ...], form: dict[str, Any]) -> tuple:
+        structure: list[Any] = []
+
+        def flat(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            self.traces += 1
+            result = self._function(*tf.nest.pack_sequence_as(arguments, tensors), **form)
+            structure[:] = [tf.nest.map_structure(lambda tensor: None, result)]
+            return tf.nest.flatten(result)
+
+        inlined = tf.function(flat, autograph=False, jit_compile=False).get_concrete_function(*specs)
+        apart = tf.function(
+            lambda *tensors: inlined(*tensors),
+            autograph=False,
+            jit_compile=False,
+            experimental_attributes={"_noinline": True},
+        ).get_concrete_function(*specs)
+        return inlined, apart, structure[0]

@@ -1,5 +1,6 @@
 """Which devices this process uses, fixed before TensorFlow touches any of them."""
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -7,8 +8,9 @@ import tensorflow as tf
 
 from distxcept.cluster import Placement
 from distxcept.cluster.affinity import take_own_cpus
+from distxcept.cluster.compute import GPU_GROWTH
 from distxcept.config.schema import EngineSection
-from distxcept.errors import ConfigError
+from distxcept.errors import ConfigError, on_all_ranks
 
 MOST_LOGICAL = 1024
 
@@ -69,7 +71,10 @@ def prepare_rank_device(
     gpus = tf.config.list_physical_devices("GPU")
     chosen = [f"GPU:{k}" for k in range(len(gpus))]
     if isinstance(config.devices, tuple):
-        named = _check_names(list(config.devices), len(gpus))
+        try:
+            named = _check_names(list(config.devices), len(gpus))
+        except ConfigError as error:
+            raise on_all_ranks(error) from None
         chosen = [name for name in named if name.startswith("GPU")]
     threads = config.threads
     if not chosen:
@@ -132,9 +137,10 @@ def _take_gpus(gpus: Sequence, names: list[str], limit: CardLimit) -> list[str]:
 def _limit_gpus(gpus: Sequence, limit_bytes: int | None) -> None:
     """Before TensorFlow touches them. Without a limit it keeps 1,050 to 1,800 MiB of a card free, by its kind.
 
-    With one it takes memory as it needs it because of TF_FORCE_GPU_ALLOW_GROWTH (cluster/compute.py): Python does not
-    let a device have both.
+    With a limit it would take all of it at once, and leave nothing for the trials of memory plans. Python cannot give a
+    device a limit and growth, so a variable asks for growth, here too for programs that did not prepare the environment.
     """
+    os.environ.setdefault(GPU_GROWTH, "true")
     for gpu in gpus:
         if limit_bytes is None:
             tf.config.experimental.set_memory_growth(gpu, True)

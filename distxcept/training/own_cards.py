@@ -1,6 +1,7 @@
 """The cards of this process: their numbers in CUDA and in the driver, their memory, their state, and who shares them."""
 
 import json
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from distxcept.errors import ConfigError, DistxceptError, DoesNotFitError, PeerL
 from distxcept.memory.budget import cards_budget
 from distxcept.memory.cuda_cards import cuda_devices, places_of, read_devices
 from distxcept.memory.nvml import CardPlace, GpuState, read_cards
+from distxcept.memory.sharing import others_on_card
 
 
 class StartReading:
@@ -33,9 +35,11 @@ class StartReading:
         check_cards_work(self.cards)
         budget = cards_budget(self.cards, self._memory)
         if budget.tensor_bytes < 2**20:
+            others = [others_on_card([card], [os.getpid()], at_work=False) for card in self.cards]
             raise DoesNotFitError(
                 f"no memory is left for the training on {socket.gethostname()}: {budget.name}, and CUDA and memory.reserve "
-                "need more than that; end the other processes on the card, or name other cards in engine.devices"
+                "need more than that; end other processes on the card, or name other cards in engine.devices"
+                + "".join(f"; {one}" for one in others if one is not None)
             )
         return budget.allocator_bytes
 

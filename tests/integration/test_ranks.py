@@ -67,8 +67,9 @@ def test_two_ranks_give_the_result_of_one_process(
         (["train", "cfg.yaml", "optimizer.nam=adam"], "optimizer.nam"),
         (["train", "cfg.yaml", "--nothing"], "unknown option"),
         (["evaluate", "nowhere"], "there is no run nowhere"),
+        (["train", "cfg.yaml", "engine.devices=[TPU:0]"], "names 'TPU:0', which is no device"),
     ],
-    ids=["config", "usage", "evaluate"],
+    ids=["config", "usage", "evaluate", "devices"],
 )
 def test_what_is_wrong_on_all_ranks_is_told_once(arguments, said, tmp_path, monkeypatch) -> None:
     skip_without("mpirun")
@@ -77,3 +78,31 @@ def test_what_is_wrong_on_all_ranks_is_told_once(arguments, said, tmp_path, monk
     done = run([*MPIRUN, "-np", "2", sys.executable, "-m", "distxcept.cli.main", *arguments])
     assert done.returncode == 2
     assert len([line for line in done.stderr.splitlines() if said in line]) == 1, done.stderr
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    "visible", [("0,1", "0,1"), ("0", "1"), ("MIG-0", "MIG-1")], ids=["all", "own", "slices"]
+)
+def test_ranks_with_a_card_each(visible, fake_cuda_folder: Path) -> None:
+    skip_without("horovod", "mpirun")
+    done = run([*MPIRUN, "-np", "2", *python("card_of_rank.py", fake_cuda_folder / "libcuda.so.1", *visible)])
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"rank {rank} has a card of its own" for rank in range(2)]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("visible", "said"),
+    [
+        (("0", "0"), "use the same card (PCI bus id 0000:01:00.0); start at most one rank for each GPU"),
+        (("MIG-1", "MIG-1"), "use the same card (PCI bus id 0000:01:00.0)"),
+        (("0", "none"), "has no GPU, but rank 0 on"),
+    ],
+    ids=["card", "slice", "none"],
+)
+def test_ranks_without_a_card_of_their_own(visible, said, fake_cuda_folder: Path) -> None:
+    skip_without("horovod", "mpirun")
+    done = run([*MPIRUN, "-np", "2", *python("card_of_rank.py", fake_cuda_folder / "libcuda.so.1", *visible)])
+    assert done.returncode == 2
+    assert any(said in line for line in done.stderr.splitlines()), done.stderr

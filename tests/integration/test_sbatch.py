@@ -88,6 +88,28 @@ def test_runs_to_its_end(jobs: Jobs, script: str, options: tuple[str, ...], rank
     assert jobs.updates() == [(number, 0, ranks) for number in range(1, UPDATES + 1)]
 
 
+@pytest.mark.parametrize(
+    ("options", "cores"),
+    [
+        (("--exclusive", "--ntasks-per-node=1"), 2),
+        (("--exclusive", "--ntasks-per-node=2"), 1),
+        (("--ntasks-per-node=1", "--cpus-per-task=1"), 1),
+    ],
+)
+def test_ranks_get_their_part_of_the_cores(jobs: Jobs, options: tuple[str, ...], cores: int) -> None:
+    """What `launch` would run in a job on nodes of two cores."""
+    script = jobs.folder / "show.sh"
+    command = f"{sys.executable} -m distxcept.cli.main launch cfg.yaml --via srun --dry-run"
+    script.write_text(f"#!/bin/sh\n{command}\n")
+    done = jobs.slurm.run(
+        ["sbatch", "--wait", "--nodes=2", "--output=slurm-%j.out", *options, str(script)],
+        extra_environ=jobs.environ,
+        cwd=jobs.folder,
+    )
+    assert done.returncode == 0, jobs.output()
+    assert f" --cpus-per-task={cores} " in jobs.output()
+
+
 def warn(jobs: Jobs, job: int) -> None:
     """What SLURM does at the end of the time, without waiting a minute for it."""
     assert jobs.slurm.run(["scancel", "--batch", "--signal=USR1", str(job)]).returncode == 0

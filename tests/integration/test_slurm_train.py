@@ -50,6 +50,7 @@ def test_two_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
     assert f"submitted job {number}" in done.stderr
     assert "engine horovod" in done.stderr, "--follow shows what the job writes"
     assert "COMPLETED" in done.stderr
+    assert "#SBATCH --cpus-per-task=2\n" in (tmp_path / "two" / "job.sbatch").read_text(), "both of the node"
     lines = (tmp_path / "two" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["update"] for line in lines] == list(range(1, CONFIG["run"]["updates"] + 1))
     written = [path for path in (tmp_path / "two").rglob("*") if path.is_file()]

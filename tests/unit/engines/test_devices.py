@@ -1,5 +1,6 @@
 """Which cards a process takes, with a TensorFlow that only pretends to have some."""
 
+import os
 import re
 from types import SimpleNamespace
 
@@ -64,12 +65,14 @@ def test_other_cards_are_left_alone(config, wanted, shown, names):
     assert config.grows == [config.gpus[number].name for number in shown]
 
 
-def test_the_limit_is_that_of_each_card(config):
+def test_the_limit_is_that_of_each_card(config, monkeypatch):
+    monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
     asked = []
     prepare_devices(["GPU:3", "GPU:1"], None, limit=lambda cards: asked.append(cards) or 5 * 2**30)
     assert asked == [[1, 3]]
     assert config.limits == {config.gpus[number].name: [5120] for number in (1, 3)}
     assert config.grows == []  # said by a variable: TensorFlow does not take both
+    assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
 
 
 def test_too_many(config):
@@ -100,8 +103,9 @@ def test_names_that_are_refused(config, names, said):
         prepare_devices(names, None)
     placement = Placement(launcher="mpirun", size=2, local_size=2)
     if "1024" not in said:  # a rank does not split its CPU
-        with pytest.raises(ConfigError, match=re.escape(said)):
+        with pytest.raises(ConfigError, match=re.escape(said)) as caught:
             prepare_rank_device(EngineSection(devices=tuple(names)), placement, 0)
+        assert caught.value.alike  # one rank tells it for all
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,8 @@ class Config:
 @pytest.fixture
 def config(monkeypatch):
     found = Config(4)
+    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "")  # so that it is as before after the test
+    monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH")
     monkeypatch.setattr(module, "tf", SimpleNamespace(config=found))
     return found
 
@@ -65,8 +67,7 @@ def test_other_cards_are_left_alone(config, wanted, shown, names):
     assert config.grows == [config.gpus[number].name for number in shown]
 
 
-def test_the_limit_is_that_of_each_card(config, monkeypatch):
-    monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
+def test_the_limit_is_that_of_each_card(config):
     asked = []
     prepare_devices(["GPU:3", "GPU:1"], None, limit=lambda cards: asked.append(cards) or 5 * 2**30)
     assert asked == [[1, 3]]

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from distxcept.prove.race import table
-from distxcept.prove.race.setting import Setting
 from distxcept.cluster.compute import ONEDNN
 from distxcept.model.layout import Layout
+from distxcept.prove.race import table
+from distxcept.prove.race.setting import Setting
 
 PASSES = ("forward", "input", "kernel")
 

@@ -21,13 +21,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from distxcept.prove.race.contestants import STEADY_MALLOC
 from distxcept.config.optimizer import OptimizerSection
 from distxcept.config.schema import Precision
 from distxcept.memory.estimate import Estimate, Work, estimate
 from distxcept.memory.limit import forget_peak
 from distxcept.memory.limit import peak_bytes as measured_peak
 from distxcept.model.layout import Layout
+from distxcept.prove.race.contestants import STEADY_MALLOC
 
 MIB = 2**20
 CLASSES = 1000

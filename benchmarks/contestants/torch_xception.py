@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # a Python of its own has no
 import torch
 from torch import nn
 
+from distxcept.model.layout import Block, Convolution, Layout
 from distxcept.prove.race.serve import Alone, Step, serve
 from distxcept.prove.race.setting import Setting
-from distxcept.model.layout import Block, Convolution, Layout
 
 
 class Same(nn.Module):

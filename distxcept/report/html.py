@@ -36,26 +36,27 @@ def run_page(run: Run) -> str:
         sections.timeline(run),
         sections.environment(run),
     ]
-    return _page(f"{run.name} · distxcept", "".join(parts), [*training, *devices])
+    return page(f"{run.name} · distxcept", "".join(parts), [*training, *devices])
 
 
 def comparison_page(runs: Sequence[Run], found: dict[str, Any]) -> str:
     names = [str(run.folder) for run in runs]
     specs = comparison_curves(list(zip(names, runs, strict=True)))
     body = sections.comparison(names, found) + sections.charts("Curves", specs)
-    return _page("comparison · distxcept", body, specs)
+    return page("comparison · distxcept", body, specs)
 
 
 def write_report(run: Run, path: Path | None = None) -> Path:
     """RUN/report.html, or elsewhere."""
-    return _write(path or run.folder / FILE, run_page(run))
+    return write_page(path or run.folder / FILE, run_page(run))
 
 
 def write_comparison(path: str, runs: Sequence[Run], found: dict[str, Any]) -> Path:
-    return _write(Path(path), comparison_page(runs, found))
+    return write_page(Path(path), comparison_page(runs, found))
 
 
-def _write(path: Path, text: str) -> Path:
+def write_page(path: Path, text: str) -> Path:
+    """Whole or not at all."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}.writing")
     try:
         scratch.write_text(text, encoding="utf-8", errors="replace")
@@ -67,7 +68,8 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-def _page(title: str, body: str, specs: Sequence[Spec]) -> str:
+def page(title: str, body: str, specs: Sequence[Spec] = ()) -> str:
+    """A whole self-contained page around a body whose texts are escaped already."""
     style, script = _asset("page.css"), _asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (

@@ -26,8 +26,7 @@ from tests.pages import REPOSITORY
 # Who runs what, by patterns of the command; each must match something.
 RUN_BY: dict[str, tuple[str, ...]] = {
     "integration/test_doctor.py::test_doctor_on_this_machine": (r"distxcept doctor",),
-    # Tiny, with the real contestants; in every `make test` unit/bench/test_programs.py runs the command with stubs.
-    "integration/test_bench.py::test_the_real_contestants": (r"distxcept bench",),
+    "integration/test_prove.py::test_quick": (r"distxcept prove",),
     "integration/test_train.py::test_run_folder": (r"distxcept train cfg\.yaml$",),
     "integration/test_train.py::test_interrupted_killed_and_gone_on_with_on_any_engine": (
         r"distxcept train cfg\.yaml engine\.devices=2$",
@@ -86,7 +85,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
 # Of these, what no everyday test runs: TensorFlow dies of want of memory, or something is built, installed or measured for
 # minutes.
 SOAK_ONLY = {
-    "test_the_real_contestants",
+    "test_quick",
     "test_the_supervisor_recovers_where_tensorflow_dies",
     "test_the_whole_gpu_wheel_builds_links_and_loads",
     "test_quickstart_and_the_proof",

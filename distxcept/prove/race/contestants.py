@@ -5,11 +5,11 @@ import shutil
 import sys
 from importlib.util import find_spec
 
-from distxcept.prove.race.turns import Contestant
 from distxcept.cluster.compute import NAMES, ONEDNN
 from distxcept.launch.hosts import Host
 from distxcept.launch.mpi import Wiring, launch_command
 from distxcept.launch.network import loopback
+from distxcept.prove.race.turns import Contestant
 
 STOCK: dict[str, str | None] = {
     **dict.fromkeys((*NAMES, "OMP_NUM_THREADS", "HOROVOD_TIMELINE")),
@@ -42,13 +42,16 @@ def in_ranks(ranks: int, program: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(launch_command(wiring, [Host("localhost", ranks)], program))
 
 
-def ours() -> Contestant:
-    return Contestant("distxcept", module("distxcept.prove.race.ours"), STOCK, "as distxcept train runs it")
+def ours(*overrides: str, name: str = "distxcept") -> Contestant:
+    command = module("distxcept.prove.race.ours", *overrides)
+    return Contestant(name, command, STOCK, "as distxcept train runs it")
 
 
 def ours_stock() -> Contestant:
     about = "TensorFlow's own choice of kernels"
-    return Contestant("distxcept, stock environment", module("distxcept.prove.race.ours", "--stock"), STOCK, about)
+    return Contestant(
+        "distxcept, stock environment", module("distxcept.prove.race.ours", "--stock"), STOCK, about
+    )
 
 
 def ours_in_ranks(ranks: int, share: str) -> Contestant:
@@ -80,15 +83,16 @@ def ours_mirrored(devices: int, share: str, *, threads: int) -> Contestant:
     )
 
 
-def keras_fit(jit: str, *, onednn: bool | None = None, accumulate: bool = False) -> Contestant:
-    """`onednn` None: as TensorFlow chooses."""
-    options = ["--jit", jit, *(["--accumulate"] if accumulate else [])]
+def keras_fit(jit: str, *more: str, onednn: bool | None = None, accumulate: bool = False) -> Contestant:
+    """`onednn` None: as TensorFlow chooses. `more`: options of peers.py."""
+    options = ["--jit", jit, *(["--accumulate"] if accumulate else []), *more]
     name = f"keras fit, jit_compile {'auto' if jit == 'auto' else jit == 'on'}"
     return _peer(name, module("distxcept.prove.race.peers", "fit", *options), onednn)
 
 
-def loop(*, onednn: bool | None = None) -> Contestant:
-    return _peer("hand-written tf.function loop", module("distxcept.prove.race.peers", "loop"), onednn)
+def loop(*more: str, onednn: bool | None = None) -> Contestant:
+    command = module("distxcept.prove.race.peers", "loop", *more)
+    return _peer("hand-written tf.function loop", command, onednn)
 
 
 def _peer(name: str, command: tuple[str, ...], onednn: bool | None) -> Contestant:

@@ -4,7 +4,8 @@
     python -m distxcept.prove.race.peers loop SETTING                                       a tf.function of their own
 
 They get their images ready for use, as float32. `--accumulate` lets Keras sum the gradients of the setting's micro steps;
-without it every micro step changes the weights.
+without it every micro step changes the weights. `--precision` and `--tf32` set what the config keys `precision` and
+`engine.tf32` set for distxcept.
 """
 
 import argparse
@@ -89,6 +90,8 @@ def build_loop(setting: Setting) -> Step:
 
     model = keras_xception(setting)
     optimizer = keras.optimizers.SGD(0.001, momentum=0.9)
+    if keras.mixed_precision.global_policy().compute_dtype == "float16":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)  # as fit does by itself
     optimizer.build(model.trainable_variables)
     loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     images, labels = (tf.constant(array) for array in images_and_labels(setting))
@@ -98,7 +101,8 @@ def build_loop(setting: Setting) -> Step:
         with tf.GradientTape() as tape:
             logits = model(images, training=True)
             loss = loss_of(labels, logits)
-        gradients = tape.gradient(loss, model.trainable_variables)
+            scaled = optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         right = tf.argmax(logits, axis=1, output_type=tf.int32) == labels
         return loss, tf.reduce_sum(tf.cast(right, tf.int32))
@@ -111,6 +115,7 @@ def build_loop(setting: Setting) -> Step:
     return Step(run, images=setting.batch * setting.micro_steps)
 
 
+PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 JIT: dict[str, bool | str] = {"on": True, "off": False, "auto": "auto"}
 
 
@@ -119,12 +124,29 @@ def main() -> None:
     parser.add_argument("peer", choices=("fit", "loop"))
     parser.add_argument("--jit", choices=tuple(JIT), default="auto")
     parser.add_argument("--accumulate", action="store_true")
+    parser.add_argument("--precision", choices=PRECISIONS, default="float32")
+    parser.add_argument("--tf32", choices=("auto", "on", "off"), default="auto")
     parser.add_argument("setting", type=Setting.from_json)
     args = parser.parse_args()
-    if args.peer == "fit":
-        serve(lambda: build_fit(args.setting, JIT[args.jit], args.accumulate))
-    else:
-        serve(lambda: build_loop(args.setting))
+
+    def build() -> Step:
+        set_precision(args.precision, args.tf32)
+        if args.peer == "fit":
+            return build_fit(args.setting, JIT[args.jit], args.accumulate)
+        return build_loop(args.setting)
+
+    serve(build)
+
+
+def set_precision(precision: str, tf32: str) -> None:
+    """Eager, before the model is made."""
+    import keras
+    import tensorflow as tf
+
+    if precision != "float32":
+        keras.mixed_precision.set_global_policy(precision)
+    if tf32 != "auto":
+        tf.config.experimental.enable_tensor_float_32_execution(tf32 == "on")
 
 
 if __name__ == "__main__":

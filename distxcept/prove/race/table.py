@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from distxcept import __version__
+from distxcept.cluster.machine import package_versions, processor_name
 from distxcept.prove.race.setting import Setting
 from distxcept.prove.race.turns import Result, Spread
-from distxcept.cluster.machine import package_versions, processor_name
 
 PACKAGES = ("tensorflow", "keras", "horovod", "numpy")
 

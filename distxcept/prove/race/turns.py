@@ -24,8 +24,8 @@ from typing import IO, Any
 
 import psutil
 
-from distxcept.prove.race.setting import Setting
 from distxcept.cluster.tether import die_with_parent
+from distxcept.prove.race.setting import Setting
 
 MEMORY_PART = 0.8
 """Of the free memory that contestants may hold together."""

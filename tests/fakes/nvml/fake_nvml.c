@@ -4,7 +4,7 @@
  * FAKE_NVML_SCENARIO chooses what it says: healthy (default), full, lost, lost_later, mismatch, no_driver,
  * old_driver, minor_driver, hot, old_card, new_card, ptx_card, shared_memory, mig, bare. Every scenario with cards has two of them;
  * eight has eight. lost_after_N: the second card is lost from the Nth question for its memory on. mig: card 0 is divided
- * into two slices.
+ * into two slices. nvlink, p2p: what joins the cards.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -218,6 +218,21 @@ int nvmlDeviceGetMaxClockInfo(void *device, int type, unsigned int *mhz) {
 /* Under this name in drivers of all ages; the newer one is left out, so that the way back to this one is used too. */
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *reasons) {
     *reasons = scenario_is("hot") && card_of(device) == 0 ? 0x28 : 0x1;
+    return SUCCESS;
+}
+
+/* nvlink: NVLink joins all cards. p2p: PCIe does, without the host. Otherwise the host is between them. */
+int nvmlDeviceGetP2PStatus(void *first, void *second, int over, int *status) {
+    (void)first;
+    (void)second;
+    *status = (scenario_is("nvlink") && over == 2) || (scenario_is("p2p") && over == 0) ? 0 : 5;
+    return SUCCESS;
+}
+
+/* A common PCIe host bridge. */
+int nvmlDeviceGetTopologyCommonAncestor(void *first, void *second, int *level) {
+    if (scenario_is("lost_later")) return GPU_IS_LOST;
+    *level = first == second ? 0 : 30;
     return SUCCESS;
 }
 

@@ -1,4 +1,4 @@
-"""The programs in benchmarks/ and `distxcept bench`: who takes part, what is concluded. Nothing is measured here."""
+"""The programs in benchmarks/ and the race of `distxcept prove`: who takes part, what is concluded. Nothing is measured."""
 
 import argparse
 import json
@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import accumulate, scale, step
-from distxcept.cli import bench
-from distxcept.cli.main import main
+from distxcept.prove import speed
 from distxcept.prove.race import contestants, table
 from distxcept.prove.race.serve import UPDATES_AT_START
 from distxcept.prove.race.setting import Setting
@@ -179,37 +178,29 @@ def test_bars_of_ranks():
     ]
 
 
-def test_the_command(monkeypatch, capsys):
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_the_race_of_prove(monkeypatch, capsys, kind):
+    """Together on a CPU, one after the other on a GPU."""
     stubs = [
-        Contestant(name, (sys.executable, STUB, seconds), {"PYTHONPATH": ROOT})
-        for name, seconds in (("distxcept", "0.5"), ("keras fit", "1.0"))
+        speed.Entry(who, "float32", Contestant(who, (sys.executable, STUB, seconds), {"PYTHONPATH": ROOT}))
+        for who, seconds in (("distxcept", "0.5"), ("fit", "1.0"))
     ]
-    monkeypatch.setattr(bench, "_contestants", lambda ranks, side_by_side: stubs)
-    assert main(["bench", "--rounds", "1", "--seconds", "1", "-q", "--json", "--batch", "4"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [one["images_per_second"]["median"] for one in found["contestants"]] == [8.0, 4.0]
-    assert found["setting"]["batch"] == 4 and found["machine"]["cores"] >= 1
-    assert main(["bench", "--rounds", "1", "--seconds", "1"]) == 0
+    monkeypatch.setattr(speed, "entries", lambda machine, quick: stubs)
+    setting = vars(Setting(71, 4))
+    speed.main({"machine": {"kind": kind, "capabilities": []}, "quick": True, "setting": setting})
     captured = capsys.readouterr()
-    assert "### 128 px, batch 16" in captured.out and "| keras fit |" in captured.out
-    assert "round 1 of 1" in captured.err
+    ours, fit = (json.loads(line) for line in captured.out.splitlines())
+    assert (ours["who"], ours["speeds"], fit["speeds"]) == ("distxcept", [8.0] * 3, [4.0] * 3)
+    assert speed.ratio(ours, fit) == 2.0
+    assert "round 3 of 3" in captured.err
 
 
 def test_as_many_batches_at_once_as_asked():
     from distxcept.prove.race.ours import config_of
 
-    last = bench._contestants(None, 3)[-1]
-    assert last.command[-4:-2] == ("--side-by-side", "3")
+    assert contestants.ours_side_by_side(3).command[-4:-2] == ("--side-by-side", "3")
     batch = config_of(Setting(71, 4, micro_steps=2), 1, "each", 3, []).batch
     assert (batch.virtual, batch.micro, batch.global_) == (4, 12, 24)
-    assert not any("side by side" in one.name for one in bench._contestants(None, None))
-
-
-def test_the_command_says_why_not(monkeypatch, capsys):
-    monkeypatch.setattr(contestants, "why_no_ranks", lambda: "mpirun is not installed")
-    assert main(["bench", "--ranks", "2"]) == 2
-    assert "--ranks 2: mpirun is not installed" in capsys.readouterr().err
-    assert main(["bench", "--image-size", "64"]) == 2
 
 
 def test_memory_is_read_after_as_many_micro_steps_of_each_k():

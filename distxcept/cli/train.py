@@ -119,12 +119,13 @@ def _first_notices(config: "Config", placement: "Placement", engine: "Engine") -
     from distxcept.cluster.affinity import binding_notice
     from distxcept.cluster.compute import CUDA_PACKAGE, unused_gpus
     from distxcept.cluster.machine import installed_versions
-    from distxcept.memory.nvml import count_gpus
+    from distxcept.memory.nvml import count_gpus, missing_cards
 
     bound = binding_notice(placement, os.cpu_count() or 1, len(os.sched_getaffinity(0)))
     has_cuda = CUDA_PACKAGE in installed_versions([CUDA_PACKAGE])
     unused = unused_gpus(config, os.environ, count_gpus(), has_cuda=has_cuda) if engine.on_cpu else None
-    return [notice for notice in (placement.notice or bound, unused) if notice]
+    missing = [] if engine.on_cpu else missing_cards()
+    return [notice for notice in (placement.notice or bound, unused, *missing) if notice]
 
 
 def _build(

@@ -125,6 +125,15 @@ def count_gpus() -> int:
     return len(found) if isinstance(found, list) else 0
 
 
+def missing_cards() -> list[str]:
+    """A sentence for each card of this machine that the driver has lost: a run goes on without it, and slower."""
+    found = read_gpus()
+    lost = [card for card in found if card.lost] if isinstance(found, list) else []
+    return [
+        f"{card} is lost ({card.problem}); the run does without it: reset it (nvidia-smi -r)" for card in lost
+    ]
+
+
 def read_cards(places: Sequence[CardPlace]) -> list[GpuState]:
     """The devices at these places, as the driver sees them now; empty where it tells nothing."""
     nvml = _start() if places else None

@@ -25,6 +25,7 @@ print(json.dumps({"driver": plain(nvml.read_driver()), "gpus": plain(nvml.read_g
                   "found": [place.index for place in found], "of_found": plain(nvml.read_cards(found)),
                   "slices": [place and [place.index, place.mig] for place in slices],
                   "of_slices": plain(nvml.read_cards([place for place in slices if place and place.mig is not None])),
+                  "missing": nvml.missing_cards(),
                   "lost": [nvml.is_lost(f"0000:0{bus}:00.0") for bus in (1, 2)],
                   "tensorflow": "tensorflow" in sys.modules}))
 """
@@ -92,8 +93,12 @@ def test_a_lost_card_is_reported_beside_the_good_one(ask, scenario: str) -> None
 
 
 def test_a_card_that_cannot_be_found_any_more_is_lost(ask) -> None:
-    assert ask("lost")["lost"] == [False, True]
-    assert ask("healthy")["lost"] == [False, False]
+    answer = ask("lost")
+    assert answer["lost"] == [False, True]
+    (sentence,) = answer["missing"]
+    assert sentence.startswith("GPU 1 is lost (GPU is lost); the run does without it")
+    answer = ask("healthy")
+    assert (answer["lost"], answer["missing"]) == ([False, False], [])
 
 
 def test_slices_of_a_card_have_a_memory_each(ask) -> None:

@@ -17,7 +17,7 @@ DEFAULT_OUTPUT = "prove"
 EXAMPLES = """\
 sections:
   environment   what distxcept doctor finds
-  audit         the traced update: kernels, copies between devices, waits, number of operations
+  audit         the traced update: kernels, copies between devices, number of operations
   equality      equal weights on 1 to N devices, in micro steps, in Horovod ranks, on GPU and CPU, and when repeated
   recovery      out of memory on purpose: the training continues in smaller steps, to the same weights
   memory        the estimate against measurement; 20 updates with the largest plan that is accepted

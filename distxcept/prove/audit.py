@@ -4,20 +4,22 @@ Started as a child too: python -m distxcept.prove.audit DEVICES
 """
 
 import json
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from distxcept.prove.cases import NO_GPU, ONEDNN_OFF
 from distxcept.prove.children import python
 from distxcept.prove.context import Context, answers
-from distxcept.prove.rows import Row, Status, failed, skipped
+from distxcept.prove.rows import Row, bounded, failed, measured, skipped
 
 SECTION = "audit"
 MODULE = "distxcept.doctor.audit"
-WHAT = "kernels, copies, waits and traces of the update"
+WHAT = "kernels, copies, operations and traces of the update"
 SECONDS_QUICK, SECONDS_FULL = 150.0, 300.0
 
 
@@ -34,6 +36,7 @@ def run(context: Context) -> Iterator[Row]:
         SECTION,
         python("distxcept.prove.audit", context.machine.devices),
         seconds=context.limit(SECONDS_QUICK, SECONDS_FULL),
+        environ={**NO_GPU, **ONEDNN_OFF},  # a graph as GPUs get it
     )
     told = [answer for answer in answers(ended.stdout) if "id" in answer]
     if ended.code != 0 or not told:
@@ -43,16 +46,20 @@ def run(context: Context) -> Iterator[Row]:
 
 
 def run_audit(devices: int) -> list[Row]:
-    """Eager, in a process of its own, since it fixes the devices."""
+    """Eager, in a process of its own, since it fixes the devices. Logical CPUs stand for GPUs."""
     found: Any = import_module(MODULE).audit_update(devices)
     return judge(list(found.problems), list(found.rows()))
 
 
-def judge(problems: list[str], rows: list[Any]) -> list[Row]:
-    """Pure."""
-    data: Mapping[str, Any] = {"rows": rows, "problems": problems}
-    status: Status = "broken" if problems else "held"
-    return [Row(f"{SECTION}.update", WHAT, status, len(problems), 0, "problems", "; ".join(problems), data)]
+def judge(problems: Sequence[str], counted: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Pure. `counted` has `what`, `count` and `most`, which is None where nothing is promised."""
+    number = len(problems)
+    rows = [bounded(f"{SECTION}.update", WHAT, number, 0, note="; ".join(problems))]
+    for one in counted:
+        id = f"{SECTION}.{re.sub('[^a-z]+', '_', one['what'].lower()).strip('_')}"
+        note = "" if one["most"] is None else f"at most {one['most']}"
+        rows.append(measured(id, one["what"], one["count"], note=note))
+    return rows
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """What the sections conclude from what their children tell. No TensorFlow."""
 
-import json
-
 import numpy as np
 import pytest
 from machines import cpus, gpus
@@ -179,10 +177,12 @@ def test_environment():
 
 
 def test_audit():
-    (good,) = audit.judge([], [["operations", 5]])
+    counted = [{"what": "operations of Keras' Xception", "count": 812, "most": None}]
+    good, keras = audit.judge([], counted)
     (bad,) = audit.judge(["X has no GPU kernel"], [])
-    assert (good.status, bad.status, bad.note) == ("held", "broken", "X has no GPU kernel")
-    json.dumps(good.data)
+    assert (good.id, good.status, bad.status, bad.value) == ("audit.update", "held", "broken", 1)
+    assert bad.note == "X has no GPU kernel"
+    assert (keras.id, keras.value) == ("audit.operations_of_keras_xception", 812)
 
 
 @pytest.mark.parametrize(

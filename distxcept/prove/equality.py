@@ -92,8 +92,8 @@ def difference(ours: np.ndarray, theirs: np.ndarray) -> float:
     if ours.tobytes() == theirs.tobytes():
         return 0.0
     x, y = ours.astype(np.float64), theirs.astype(np.float64)
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        return float("inf")
     largest = float(np.max(np.abs(y)))
     apart = float(np.max(np.abs(x - y))) / (largest or 1.0)
-    return (
-        apart if apart > 0.0 or np.isnan(apart) else float(np.finfo(np.float64).tiny)
-    )  # zeros of other signs
+    return apart or float(np.finfo(np.float64).tiny)  # zeros of other signs

@@ -72,13 +72,13 @@ def find_machine(wanted: int | None, *, quick: bool, environ: Mapping[str, str] 
         report = probe.finish(PROBE_SECONDS)
     finally:
         probe.stop()
-    no_ranks = why_no_ranks()
     gpus = (report.stage("devices") or {}).get("gpus") or []
     if gpus:
         _check_number(wanted, len(gpus))
         number = wanted or len(gpus)
         cards = tuple(shown[one] for one in sorted(shown))[:number]
         capabilities = tuple(_capability(gpu.get("compute_capability", "")) for gpu in gpus[:number])
+        no_ranks = why_no_ranks() or horovod_problem(report, on_gpu=True)
         return Machine("gpu", number, cards, capabilities, usable_cores(), no_ranks, report)
     if report.died_in in ("tensorflow", "devices"):
         raise DistxceptError(f"TensorFlow does not start ({report.how}); `distxcept doctor` says why")
@@ -87,7 +87,18 @@ def find_machine(wanted: int | None, *, quick: bool, environ: Mapping[str, str] 
             f"the driver has {count_gpus()} GPU{'s' * (count_gpus() > 1)}, but TensorFlow sees none: `distxcept doctor` "
             "says why; to prove the CPU paths only, set CUDA_VISIBLE_DEVICES=-1"
         )
+    no_ranks = why_no_ranks() or horovod_problem(report, on_gpu=False)
     return Machine("cpu", wanted or CPU_DEVICES, cores=usable_cores(), no_ranks=no_ranks, probe=report)
+
+
+def horovod_problem(report: ProbeReport, *, on_gpu: bool) -> str | None:
+    """Pure. Why a Horovod that is installed cannot be used on these devices."""
+    told = report.stage("horovod") or {}
+    if problem := told.get("error"):
+        return f"Horovod cannot be imported: {problem}"
+    if on_gpu and not told.get("nccl"):
+        return "Horovod was built without NCCL (launch/build_horovod.sh --gpu)"
+    return None
 
 
 def _check_number(wanted: int | None, there: int) -> None:

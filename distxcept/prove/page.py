@@ -36,13 +36,13 @@ def summary(report: Report) -> str:
 
 
 def show(report: Report, console: Console) -> None:
-    """Messages go elsewhere: this is the result."""
+    """Messages go elsewhere: this is the result, without the areas in which the doctor found nothing."""
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     for name in ("", "what", "figure", "note"):
         table.add_column(name, overflow="fold")
     for section, rows in groupby(report.rows, key=lambda row: row.section):
         table.add_row("", Text(section, style="bold"), "", "")
-        for row in rows:
+        for row in (one for one in rows if one.note != "ok"):
             table.add_row(
                 Text(row.status, style=STYLES[row.status]), row.what, row.figures, Text(_short(row.note))
             )

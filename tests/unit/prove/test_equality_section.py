@@ -60,11 +60,17 @@ def test_what_could_not_be_compared_has_failed(ends, both, word):
         ([0.0], [0.0], 0.0),
         ([1e-3], [0.0], 1e-3),
         ([1.0], [1.0, 1.0], np.inf),
-        ([np.nan], [1.0], np.nan),
+        ([np.nan], [1.0], np.inf),
+        ([1.0], [np.inf], np.inf),
     ],
 )
 def test_difference(ours, theirs, found):
-    assert equality.difference(np.array(ours), np.array(theirs)) == pytest.approx(found, nan_ok=True)
+    assert equality.difference(np.array(ours), np.array(theirs)) == pytest.approx(found)
+
+
+def test_one_tensor_that_is_not_finite_breaks_it():
+    row = equality.judge(PAIR, FINE, ({**tensors(), "weights/b": np.array([np.nan])}, tensors()))
+    assert (row.status, row.value) == ("broken", None) and "weights/b" in row.note
 
 
 def test_zeros_of_other_signs_are_other_bits():

@@ -7,9 +7,10 @@ import sys
 import pytest
 from machines import GIB, card, cpus, gpus
 
+from distxcept.doctor.child import ProbeReport
 from distxcept.errors import ConfigError, DoesNotFitError
 from distxcept.memory.nvml import GpuProcess
-from distxcept.prove.machine import _capability, check_cards, check_host
+from distxcept.prove.machine import _capability, check_cards, check_host, horovod_problem
 
 
 def test_a_free_card_is_fine():
@@ -39,6 +40,16 @@ def test_a_small_host():
         check_host(GIB, 2, quick=True)
     with pytest.raises(ConfigError, match="16 logical CPUs at most"):
         check_host(8 * GIB, 17, quick=True)
+
+
+def test_horovod_that_cannot_be_used():
+    def report(**told) -> ProbeReport:
+        return ProbeReport({"horovod": told})
+
+    assert horovod_problem(report(nccl=23203), on_gpu=True) is None
+    assert horovod_problem(report(nccl=0), on_gpu=False) is None
+    assert "without NCCL" in (horovod_problem(report(nccl=0), on_gpu=True) or "")
+    assert "cannot be imported: OSError" in (horovod_problem(report(error="OSError"), on_gpu=False) or "")
 
 
 def test_capabilities():

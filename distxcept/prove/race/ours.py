@@ -15,12 +15,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from distxcept.prove.race.serve import ProcessMemory, Step, serve
-from distxcept.prove.race.setting import Setting
 from distxcept.cluster import detect
 from distxcept.config.load import load_config
 from distxcept.config.schema import Config
 from distxcept.config.yaml_text import dump_yaml
+from distxcept.prove.race.serve import ProcessMemory, Step, serve
+from distxcept.prove.race.setting import Setting
 
 LONG = 1_000_000
 """Updates of the run that is begun and never ended: long enough for everything that pays in a long run."""
@@ -88,9 +88,9 @@ def build(args: argparse.Namespace, folder: Path) -> Step:
 
     def run(steps: int) -> None:
         for _ in range(steps):
-            loop._one_update(batch, LONG, stop=False)
-            loop._after_update(batch, LONG)
+            loop.run_update(batch)
             worked.append(loop.meter.last_work_seconds)
+        loop.read_outcome()  # of the last one, which may still run
 
     def facts() -> dict[str, Any]:
         """Of each update since the last call, what every rank computed before it could only wait for others."""

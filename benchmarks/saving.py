@@ -59,7 +59,8 @@ class Bench:
             self.batch = next(batches)
 
     def update(self) -> None:
-        self.loop._one_update(self.batch, 100_000, stop=False)
+        self.loop.run_update(self.batch)
+        self.loop.read_outcome()
 
     def window(self, *, saving: bool) -> tuple[float, float]:
         """Seconds of the window, and of them the wait for the copy."""

@@ -15,6 +15,8 @@ from itertools import accumulate, pairwise
 
 from distxcept.errors import ConfigError
 
+MAX_PACK_BYTES = 32 * 2**20
+"""Of gradients that travel between replicas at once: the first leave while others are still computed."""
 PART_SAMPLES = 8
 """Samples that a part should have: on fewer a core is slower, more only take memory."""
 IDLE_CORES = 1.05

@@ -53,6 +53,16 @@ class PeerLostError(DistxceptError):
     exit_code = 6
 
 
+class LostForMemoryError(PeerLostError):
+    """Memory ran out where this process cannot continue. A new one can, with a smaller memory plan."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"memory ran out {where}, so this process cannot continue; run the same command again: it resumes from the "
+            "newest snapshot with a smaller memory plan (distxcept launch --max-restarts does so by itself)"
+        )
+
+
 class StopRequested(DistxceptError):
     """Stopped on request with everything saved; the same command goes on."""
 

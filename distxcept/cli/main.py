@@ -6,10 +6,11 @@ import io
 import os
 import sys
 import traceback
+from typing import NoReturn
 
 from distxcept import __version__
 from distxcept.cli.arguments import Parser, UsageError
-from distxcept.errors import DistxceptError, one_line
+from distxcept.errors import DistxceptError, LostForMemoryError, one_line
 
 # One module of this package a command, in the order in which `--help` lists them. Each has
 # `add_parser(subparsers, common)` and `run(args) -> int`, and imports heavy modules inside `run` only.
@@ -91,6 +92,13 @@ def main(argv: list[str] | None = None) -> int:
         code = args.run(args)
         sys.stdout.flush()
         return code
+    except LostForMemoryError as error:
+        if _is_supervised():
+            return _report(f"distxcept {args.command}", error, debug=args.debug)
+        print(
+            f"distxcept {args.command}: resuming in a new process with a smaller memory plan", file=sys.stderr
+        )
+        _start_again([*(sys.argv[1:] if argv is None else argv), "run.resume=auto"])
     except DistxceptError as error:
         return _report(f"distxcept {args.command}", error, debug=args.debug)
     except KeyboardInterrupt:
@@ -100,6 +108,22 @@ def main(argv: list[str] | None = None) -> int:
         # The reader went away (`| head`): not an error of ours. Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _is_supervised() -> bool:
+    """A launcher started this process, and decides what follows."""
+    from distxcept.cluster import detect
+    from distxcept.cluster.tether import LAUNCHER_VARIABLE
+
+    return detect(os.environ).is_distributed or LAUNCHER_VARIABLE in os.environ
+
+
+def _start_again(argv: list[str]) -> NoReturn:
+    """This program anew, with these arguments, in place of this process."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # an open card would keep its memory
+    os.execv(sys.executable, [sys.executable, "-m", "distxcept.cli.main", *argv])
 
 
 def _report(prog: str, error: DistxceptError, *, debug: bool = False) -> int:

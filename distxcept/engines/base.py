@@ -14,10 +14,6 @@ import tensorflow as tf
 from distxcept.cluster.machine import processor_name
 
 
-MAX_PACK_BYTES = 32 * 2**20
-"""Of gradients that travel together: the first leave while others are still computed."""
-
-
 class Engine(ABC):
     name: str
     rank: int = 0

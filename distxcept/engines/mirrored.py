@@ -1,12 +1,14 @@
 """Several devices of one process, through tf.distribute.MirroredStrategy."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from distxcept.engines.base import MAX_PACK_BYTES, Engine
+from distxcept.batching import MAX_PACK_BYTES
+from distxcept.engines.base import Engine
 
 TRANSPORT = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=MAX_PACK_BYTES)
 """A pack of gradients travels as it is; smaller tensors join others."""
@@ -14,11 +16,12 @@ TRANSPORT = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=MAX_P
 
 class MirroredEngine(Engine):
     name = "mirrored"
+    survives_failure = False
+    """NCCL's communicators stay aborted after an update that failed on one device."""
 
     def __init__(self, devices: Sequence[str], *, jit: bool = False):
         super().__init__(jit=jit)
-        # TensorFlow's own choice of cross-device operations: collectives, by NCCL on GPUs and by a ring on CPUs.
-        self.strategy = tf.distribute.MirroredStrategy(list(devices))
+        self.strategy = _strategy_of(tuple(devices))
         self.replicas = self.strategy.num_replicas_in_sync
         self.local_replicas = range(self.replicas)
         self._devices = list(devices)
@@ -85,6 +88,13 @@ class MirroredEngine(Engine):
 
     def exchange(self, message: bytes) -> list[bytes]:
         return [message]
+
+
+@cache
+def _strategy_of(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
+    """One for all trainings of a process: a second one would number its collectives as the first, and TensorFlow would take
+    one for the other. The cross-device operations are TensorFlow's choice: by NCCL on GPUs, by a ring on CPUs."""
+    return tf.distribute.MirroredStrategy(list(devices))
 
 
 def _by_dtype(tensors: Sequence[tf.Tensor]) -> list[list[int]]:

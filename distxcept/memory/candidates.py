@@ -119,5 +119,4 @@ def candidate(config: Config, plan: BatchPlan, remat: bool, situation: Situation
 
 def _overlaps(config: Config, plan: BatchPlan, situation: Situation) -> bool:
     """Whether the training may reduce while it still computes; whether it does depends on the number of its updates."""
-    ranks = plan.replicas if situation.engine == "horovod" else 1
-    return ranks > 1 and plan.lanes is None and config.engine.overlap != "off"
+    return plan.replicas > 1 and plan.lanes is None and config.engine.overlap != "off"

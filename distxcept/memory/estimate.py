@@ -2,8 +2,8 @@
 
     state        weights, optimizer slots, moving average: always there
     micro step   forward and backward of one micro batch, one at a time: layout, layer by layer (micro_step.py)
-    reduce       gradients on their way through the buckets of the engine
-    apply        gradients and, of one weight at a time, what the optimizer makes of it
+    reduce       gradients on their way from replica to replica, pack by pack
+    apply        gradients and, of one pack at a time, what the optimizer makes of it
 
 The phases follow each other, so the peak is that of the largest one; but where ranks reduce while the last backward
 pass still runs, the buffers of the reduction count for the micro step too. Not among it is what TensorFlow takes for
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from distxcept.batching import MAX_PACK_BYTES
 from distxcept.config.optimizer import OptimizerSection
 from distxcept.config.schema import Precision
 from distxcept.memory.layers import Conditions
@@ -23,6 +24,7 @@ from distxcept.memory.micro_step import micro_step_peak
 from distxcept.memory.workspace import CpuWorkspace, GpuWorkspace
 from distxcept.model.freezing import frozen_blocks, trained_parameters
 from distxcept.model.layout import Layout
+from distxcept.model.packs import pack_trained
 
 Phase = Literal["micro step", "reduce", "apply"]
 Device = Literal["cpu", "gpu"]
@@ -51,8 +53,8 @@ NUMBER_BYTES: dict[Precision, tuple[int, int]] = {
 # Horovod copies what it sends together into one buffer, by default of this size at most.
 HOROVOD_FUSION_BYTES = 128 * 2**20
 
-# Values of one weight that an optimizer's step holds beside what it was given: intermediate and new ones.
-STEP_VALUES = {"sgd": 2, "rmsprop": 3, "adam": 3, "adamw": 4, "lamb": 4}
+# Vectors of a pack that an optimizer's step holds beside what it was given: intermediate and new ones.
+STEP_VALUES = {"sgd": 4, "rmsprop": 5, "adam": 6, "adamw": 6, "lamb": 7}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +125,8 @@ def estimate(work: Work) -> Estimate:
     reduction = _reduction(work, gradient_bytes)
     # An upper bound: by the time that the last buffer is filled some activations are gone.
     on_their_way: Bytes = Counter({"reduction": reduction["reduction"] if work.overlaps else 0})
-    largest = max((p.elements for p in trained), default=0) * variable_bytes
+    packs = pack_trained(trained, number_bytes=variable_bytes, max_bytes=MAX_PACK_BYTES)
+    largest = max((pack.elements for pack in packs), default=0) * variable_bytes
     step_values = STEP_VALUES[work.optimizer.name] + (work.optimizer.ema is not None)
     return Estimate(
         {
@@ -152,7 +155,6 @@ def _micro_step(work: Work) -> Bytes:
             virtual_batches=work.micro_batch // work.virtual_batch,
             remat=work.remat,
             masked=masked,
-            accumulates=_sums(work) > 0,
             frozen_blocks=frozen_blocks(work.layout, work.freeze),
         )
         return micro_step_peak(work.layout, given)

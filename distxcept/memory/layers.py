@@ -31,8 +31,6 @@ class Conditions:
     remat: bool = False
     masked: bool = False
     """Some sample has weight zero, or the fused kernel cannot be used: batch norm runs in single operations."""
-    accumulates: bool = False
-    """Each gradient is added to a sum at once, instead of waiting for the end."""
     frozen_blocks: Collection[str] = ()
 
 
@@ -85,8 +83,7 @@ class Layers:
             cast = Value(parameter.elements * self.given.variable_bytes, "gradients")
             self.run([gradient], [cast])
             gradient = cast
-        if not self.given.accumulates:
-            self.results.append(gradient)
+        self.results.append(gradient)
 
     def relu(self, x: Value) -> tuple[Value, Back]:
         y = self.elementwise(x)

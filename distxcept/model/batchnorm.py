@@ -26,7 +26,8 @@ MOVING = ("moving_mean", "moving_variance")
 
 
 class Statistics(NamedTuple):
-    """Of one layer, over the virtual batches: Σ count·mean and Σ count·variance, each without its factor."""
+    """Of one layer: sums over virtual batches of equal size, without their factor, or with masks [virtual batches,
+    channels], still to be weighted and added."""
 
     mean: tf.Tensor
     variance: tf.Tensor
@@ -75,6 +76,11 @@ class VirtualBatchNormalizer:
             for name, sums in self.sums.items()
             for kind, value in zip(MOVING, (sums.mean, sums.variance), strict=True)
         }
+        if all(len(value.shape) == 2 for value in values.values()):
+            parts = [values[parameter.name] for parameter in pack.parameters]
+            padding = tf.zeros([self.groups, pack.padding], parts[0].dtype)
+            return self._weighted(tf.concat([*parts, padding], axis=1))
+        values = {name: self._weighted(v) if len(v.shape) == 2 else v for name, v in values.items()}
         # One product for all layers.
         factors = {
             f"{name}/{kind}": np.full(values[f"{name}/{kind}"].shape, factor)
@@ -95,6 +101,14 @@ class VirtualBatchNormalizer:
         else:
             y, self.sums[name] = self._masked(joined(x), gamma, beta, epsilon)
         return y
+
+    def _weighted(self, of_groups: tf.Tensor) -> tf.Tensor:
+        """Traced. The sum over the virtual batches of count × value."""
+        return tf.reduce_sum(of_groups * self._count(of_groups.dtype), axis=0)
+
+    def _count(self, dtype: tf.DType) -> tf.Tensor:
+        """Traced. Real samples of each virtual batch, [virtual batches, 1]."""
+        return tf.cast(tf.reduce_sum(self.mask, axis=1), dtype)[:, None]
 
     def _apart(self, x: Activations) -> list[tf.Tensor]:
         return x if isinstance(x, list) else tf.split(x, self.groups) if self.groups > 1 else [x]
@@ -122,7 +136,7 @@ class VirtualBatchNormalizer:
         dtype = gamma.dtype
         grouped = tf.reshape(tf.cast(x, dtype), [self.groups, self.group_size, *x.shape[1:]])
         mask = tf.cast(self.mask, dtype)[:, :, None, None, None]
-        count = tf.cast(tf.reduce_sum(self.mask, axis=1), dtype)[:, None]
+        count = self._count(dtype)
         # A virtual batch without a single real sample has no statistics; dividing by one keeps it finite.
         elements = tf.maximum(count, 1.0) * float(x.shape[1] * x.shape[2])
         mean = tf.reduce_sum(grouped * mask, axis=[1, 2, 3]) / elements
@@ -130,8 +144,7 @@ class VirtualBatchNormalizer:
         variance = tf.reduce_sum(tf.square(centred) * mask, axis=[1, 2, 3]) / elements
         scale = gamma * tf.math.rsqrt(variance + epsilon)
         y = centred * scale[:, None, None, None, :] + beta
-        sums = Statistics(tf.reduce_sum(count * mean, axis=0), tf.reduce_sum(count * variance, axis=0))
-        return tf.cast(tf.reshape(y, x.shape), x.dtype), sums
+        return tf.cast(tf.reshape(y, x.shape), x.dtype), Statistics(mean, variance)
 
 
 def _sum(tensors: list[tf.Tensor]) -> tf.Tensor:

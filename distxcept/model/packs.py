@@ -7,17 +7,22 @@ Batch-norm parameters and biases have a pack of their own, because weight decay 
     pack:   aligned tensor | aligned tensor | … | small tensors of odd sizes | zeros up to a multiple of 16
 
 Every aligned tensor starts at a multiple of 64 bytes. There TensorFlow cuts a vector without copying it.
+
+The plan of memory needs the sizes of packs, so this module imports TensorFlow only where it is traced.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
 
 from distxcept.model.layout import Parameter
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 LEAST_PACKS = 4
 """Packs of kernels: enough to reduce the first while the backward pass still runs."""
@@ -51,16 +56,27 @@ class Pack:
     def elements(self) -> int:
         return sum(self.sizes) + self.padding
 
-    def split(self, vector: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Traced. The tensors by name."""
+    def cut(self, vector: "tf.Tensor") -> "list[tf.Tensor]":
+        """Traced. The part of each tensor, flat."""
+        import tensorflow as tf
+
         small = [*self.sizes[self.aligned :], *([self.padding] if self.padding else [])]
         parts = tf.split(vector, [*self.sizes[: self.aligned], sum(small)] if small else self.sizes)
         if small:
             parts = [*parts[:-1], *tf.split(parts[-1], small)]
-        return {p.name: tf.reshape(part, p.shape) for p, part in zip(self.parameters, parts, strict=False)}
+        return parts[: len(self.parameters)]
 
-    def join(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def split(self, vector: "tf.Tensor") -> "dict[str, tf.Tensor]":
+        """Traced. The tensors by name."""
+        import tensorflow as tf
+
+        parts = self.cut(vector)
+        return {p.name: tf.reshape(part, p.shape) for p, part in zip(self.parameters, parts, strict=True)}
+
+    def join(self, tensors: "Mapping[str, tf.Tensor]") -> "tf.Tensor":
         """Traced. The vector."""
+        import tensorflow as tf
+
         parts = [tf.reshape(tensors[p.name], [-1]) for p in self.parameters]
         if self.padding:
             parts.append(tf.zeros([self.padding], parts[0].dtype))
@@ -78,7 +94,7 @@ class Pack:
         }
 
 
-def split_all(packs: Sequence[Pack], vectors: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+def split_all(packs: Sequence[Pack], vectors: "Sequence[tf.Tensor]") -> "dict[str, tf.Tensor]":
     """Traced. The tensors of all these packs by name."""
     tensors: dict[str, tf.Tensor] = {}
     for pack, vector in zip(packs, vectors, strict=True):

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from distxcept.errors import DistxceptError, DoesNotFitError
+from distxcept.errors import DistxceptError, DoesNotFitError, LostForMemoryError
 from distxcept.memory.limit import release_memory
 from distxcept.memory.memory_plan import InUse, MemoryPlan, next_smaller, write_memory_plan
 from distxcept.training.agreement import check_equal
 from distxcept.training.build import Training
-from distxcept.training.out_of_memory import LostForMemoryError, is_out_of_memory
+from distxcept.training.out_of_memory import is_out_of_memory
 from distxcept.training.telling import Tell
 from distxcept.training.update import Pending
 
@@ -41,6 +41,9 @@ class Fitting:
         except DistxceptError as error:
             if isinstance(error, LostForMemoryError):
                 self._leave_smaller_plan(number, error)
+                # Alone, and with nothing half changed, no update is lost.
+                if self._training.engine.ranks == 1 and self._training.update.state.is_consistent():
+                    self._save()
             raise
         except Exception as error:
             if not is_out_of_memory(error):
@@ -82,6 +85,13 @@ class Fitting:
             raise DoesNotFitError(self._nothing_smaller(number, "the last snapshot is intact")) from error
         with suppress(OSError):  # a full disk must not hide what happened
             write_memory_plan(self._run_folder, smaller, self.memory_plan, str(error))
+        self._tell.happened(
+            "out_of_memory",
+            f"update {number} ran out of memory with {self.memory_plan}; a new process will repeat it with {smaller}, to "
+            f"the same result; set {_remedy(smaller)} to start so",
+            micro=smaller.micro,
+            remat=smaller.remat,
+        )
 
     def _nothing_smaller(self, number: int, saved: str) -> str:
         return (
@@ -102,12 +112,15 @@ class Fitting:
         self.plan = self.plan.with_micro(smaller.micro)
         smaller = MemoryPlan(self.plan.micro_batch, smaller.remat)
         self.memory_plan, self._updates_in_plan = smaller, 0
-        remedy = f"batch.micro={smaller.micro}" + " memory.remat=on" * smaller.remat
         self._tell.happened(
             "out_of_memory",
             f"update {number} ran out of memory with {old}; it runs again with {smaller}, to the same result; "
-            f"set {remedy} to start so",
+            f"set {_remedy(smaller)} to start so",
             micro=smaller.micro,
             remat=smaller.remat,
         )
         self._tell.planned(self.plan, remat=smaller.remat)
+
+
+def _remedy(plan: MemoryPlan) -> str:
+    return f"batch.micro={plan.micro}" + " memory.remat=on" * plan.remat

@@ -84,4 +84,4 @@ def _trust_ratios(pack: Pack, weight: tf.Tensor, direction: tf.Tensor) -> tf.Ten
 
 
 def _norms(pack: Pack, vector: tf.Tensor) -> tf.Tensor:
-    return tf.sqrt(tf.stack([tf.reduce_sum(part) for part in pack.split(tf.square(vector)).values()]))
+    return tf.sqrt(tf.stack([tf.reduce_sum(part) for part in pack.cut(tf.square(vector))]))

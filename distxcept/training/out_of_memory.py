@@ -1,8 +1,6 @@
-"""Running out of memory in an update: how it is recognised, and where it cannot be mended in this process."""
+"""Running out of memory in an update: how it is recognised."""
 
 import tensorflow as tf
-
-from distxcept.errors import PeerLostError
 
 # CUDA, cuDNN, oneDNN and protobuf tell of it in errors of other kinds.
 _PHRASES = (
@@ -24,13 +22,3 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     text = str(error).lower()
     return any(phrase in text for phrase in _PHRASES)
-
-
-class LostForMemoryError(PeerLostError):
-    """Memory ran out where this process cannot mend it."""
-
-    def __init__(self, where: str) -> None:
-        super().__init__(
-            f"memory ran out {where}, so this process cannot go on; run the same command again: it goes on from "
-            "the last snapshot with a smaller memory plan (distxcept launch --max-restarts does so by itself)"
-        )

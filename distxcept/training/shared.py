@@ -7,23 +7,37 @@ A call that is not inlined stays a call: TensorFlow optimises the function for e
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 
+@dataclass(frozen=True)
+class Traced:
+    """One trace of the function, over flat lists of tensors."""
+
+    specs: tuple[tf.TensorSpec, ...]
+    inlined: Callable[..., list[tf.Tensor]]
+    """Its results are there one by one as they are computed."""
+    apart: Callable[..., list[tf.Tensor]]
+    """Its results are there all at once."""
+    structure: Any
+    """Of the results."""
+
+
 class Shared:
     def __init__(self, function: Callable[..., Any]):
         self._function = function
-        self._traced: dict[Any, tuple[Any, Any, Any]] = {}
-        self.traces = 0
-        """How often the function was traced."""
+        self._traced: dict[Any, Traced] = {}
+
+    @property
+    def traced(self) -> list[Traced]:
+        """One for each form."""
+        return list(self._traced.values())
 
     def __call__(self, *arguments: Any, inline: bool = False, **form: Any) -> Any:
-        """Traced, replica context. `form` holds Python values that select the trace.
-
-        The results of an inlined call are there one by one as they are computed, those of another call all at once.
-        """
+        """Traced, replica context. `form` holds Python values that select the trace."""
         tensors = [tf.convert_to_tensor(tensor) for tensor in tf.nest.flatten(arguments)]
         specs = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
         key = (specs, tuple(sorted(form.items())))
@@ -31,14 +45,14 @@ class Shared:
             # A thread of its own knows nothing of this replica's graph, device and strategy.
             with ThreadPoolExecutor(1) as thread:
                 self._traced[key] = thread.submit(self._trace, arguments, specs, form).result()
-        whole, apart, structure = self._traced[key]
-        return tf.nest.pack_sequence_as(structure, (whole if inline else apart)(*tensors))
+        traced = self._traced[key]
+        results = (traced.inlined if inline else traced.apart)(*tensors)
+        return tf.nest.pack_sequence_as(traced.structure, results)
 
-    def _trace(self, arguments: Any, specs: tuple[tf.TensorSpec, ...], form: dict[str, Any]) -> tuple:
+    def _trace(self, arguments: Any, specs: tuple[tf.TensorSpec, ...], form: dict[str, Any]) -> Traced:
         structure: list[Any] = []
 
         def flat(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            self.traces += 1
             result = self._function(*tf.nest.pack_sequence_as(arguments, tensors), **form)
             structure[:] = [tf.nest.map_structure(lambda tensor: None, result)]
             return tf.nest.flatten(result)
@@ -50,4 +64,4 @@ class Shared:
             jit_compile=False,
             experimental_attributes={"_noinline": True},
         ).get_concrete_function(*specs)
-        return inlined, apart, structure[0]
+        return Traced(specs, inlined, apart, structure[0])

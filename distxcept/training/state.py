@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
+from distxcept.batching import MAX_PACK_BYTES
 from distxcept.checkpoint.tensors import Kind
 from distxcept.engines import Engine
-from distxcept.engines.base import MAX_PACK_BYTES
 from distxcept.model.initial import initial_value
 from distxcept.model.layout import Parameter
 from distxcept.model.network import Described

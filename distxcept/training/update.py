@@ -21,6 +21,7 @@ from distxcept.batching import BatchPlan
 from distxcept.config.schema import Config
 from distxcept.engines import Engine
 from distxcept.engines.numerics import clock
+from distxcept.errors import LostForMemoryError
 from distxcept.memory.limit import release_memory
 from distxcept.model.freezing import trained_norms, trained_parameters
 from distxcept.model.network import Network
@@ -29,7 +30,7 @@ from distxcept.training.accumulate import Accumulator, Batch, Form, Sums
 from distxcept.training.apply import Applier, adapt_loss_scale
 from distxcept.training.objective import Objective
 from distxcept.training.ordered import empty_lanes, lane_sums, sum_lanes
-from distxcept.training.out_of_memory import LostForMemoryError, is_out_of_memory
+from distxcept.training.out_of_memory import is_out_of_memory
 from distxcept.training.pruning import prunable
 from distxcept.training.state import State
 
@@ -193,10 +194,8 @@ class Update:
     def _step(self, batch: Batch, common, *, forms, lanes, overlap) -> tf.Tensor:
         """Traced, replica context."""
         key, _, stop, _ = common
-        # The identity ties them to the device of this replica. Without it a loop would keep them on the host, and fetch all
-        # weights again for every micro step.
-        vectors = [tf.identity(variable) for variable in self.state.weights]
-        key, scale = tf.identity(key), tf.identity(self.state.loss_scale) * self.gradient_scale
+        vectors = [tied_to_device(variable) for variable in self.state.weights]
+        key, scale = tied_to_device(key), tied_to_device(self.state.loss_scale) * self.gradient_scale
         form = next(form for form in forms if sum(form.parts) == batch.images.shape[0])
         if lanes is None:
             sums = self.accumulator.block(vectors, batch, key, scale, form=form, early=overlap)
@@ -246,6 +245,12 @@ class Update:
             adapt_loss_scale(self.state, finite, complete)
         outcome = [counts, norm, self.state.loss_scale, ready]
         return tf.concat([counters, tf.stack([tf.cast(value, tf.float64) for value in outcome])], axis=0)
+
+
+def tied_to_device(value: tf.Tensor | tf.Variable) -> tf.Tensor:
+    """Traced, replica context. On the device of this replica: a loop would keep what it only reads on the host, and fetch
+    all weights from there for every micro step."""
+    return tf.identity(value)
 
 
 def all_at_once(sums: Sums) -> Sums:

@@ -35,10 +35,12 @@ from distxcept.engines.devices import prepare_devices
 from distxcept.engines.mirrored import MirroredEngine
 from distxcept.engines.numerics import set_numerics
 from distxcept.engines.single import SingleEngine
+from distxcept.errors import LostForMemoryError
+from distxcept.memory.memory_plan import read_memory_plan
 from distxcept.report.run_folder import RunFiles
 from distxcept.training.accumulate import Accumulator
 from distxcept.training.agreement import check_equal
-from distxcept.training.build import build_training
+from distxcept.training.build import Training, build_training
 from distxcept.training.events import Observer, Observers, TrainRecord
 from distxcept.training.loop import Loop
 
@@ -99,13 +101,12 @@ def run_case(case: Case, engine: Engine, folder: Path) -> None:
     set_numerics(config.engine)
     place = mock.patch.object(type(engine), "on_cpu", False) if case.as_gpu else nullcontext()
     with short_xception(), hungry, place, Tracings() as tracings, CONTROLS[case.control](engine, case):
-        training = build_training(config, engine)
         log = Log()
         observers: list[Observer] = [log]
         if engine.is_chief:
             (folder / case.name).mkdir(parents=True)
             observers.append(RunFiles(folder / case.name))
-        Loop(training, folder / case.name, Observers(observers)).run()
+        training = run_to_the_end(config, engine, folder / case.name, Observers(observers))
     check_equal(training.update.state, "at the end")
     if engine.is_chief:
         plan = training.plan
@@ -123,6 +124,19 @@ def run_case(case: Case, engine: Engine, folder: Path) -> None:
         }
         (folder / case.name / "run.json").write_text(json.dumps(result))
         print(f"done {case.name} in {time.perf_counter() - started:.0f} s", flush=True)
+
+
+def run_to_the_end(config: Config, engine: Engine, folder: Path, observer: Observers) -> Training:
+    """What the command line does in a new process where memory ran out for good in this one."""
+    while True:
+        training = build_training(config, engine, at_most=read_memory_plan(folder))
+        observer.planned(training.plan, remat=training.remat)
+        try:
+            Loop(training, folder, observer).run()
+            return training
+        except LostForMemoryError:
+            if engine.survives_failure:
+                raise
 
 
 def engines(names: set[str], threads: int | None) -> dict[str, Engine]:

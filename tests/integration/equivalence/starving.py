@@ -24,7 +24,7 @@ ENVIRON = {"TF_ENABLE_ONEDNN_OPTS": "0", "MALLOC_MMAP_THRESHOLD_": "65536"}
 @contextmanager
 def starving(rank_of_update: Mapping[int, int], rank: int) -> Iterator[None]:
     """`rank_of_update` maps the number of an update, counted from one, to the rank that lacks memory at its first try."""
-    real = Update.__call__
+    real = Update.start
     seen: set[int] = set()
 
     def call(update, batches, plan, *, key, **arguments):
@@ -36,14 +36,14 @@ def starving(rank_of_update: Mapping[int, int], rank: int) -> Iterator[None]:
         with mock.patch.object(update, "_replica_step", lambda *a, **form: within_little(step, *a, **form)):
             return real(update, batches, plan, key=key, **arguments)
 
-    with mock.patch.object(Update, "__call__", call):
+    with mock.patch.object(Update, "start", call):
         yield
 
 
 @contextmanager
 def failing_late(rank_of_update: Mapping[int, int], rank: int) -> Iterator[None]:
     """As `starving`, but not for real, and at the end of the backward pass: all gradients but one are there by then."""
-    real, real_block = Update.__call__, Accumulator.block
+    real, real_block = Update.start, Accumulator.block
     seen: set[int] = set()
     fails = False
 
@@ -66,7 +66,7 @@ def failing_late(rank_of_update: Mapping[int, int], rank: int) -> Iterator[None]
         passed = tf.ensure_shape(tf.py_function(last, [first], first.dtype), first.shape)
         return sums._replace(gradients=[passed, *others])
 
-    with mock.patch.object(Update, "__call__", call), mock.patch.object(Accumulator, "block", block):
+    with mock.patch.object(Update, "start", call), mock.patch.object(Accumulator, "block", block):
         yield
 
 
@@ -77,10 +77,10 @@ def scarce(from_update: int, full_micro: int, spare_bytes: int) -> Iterator[None
     So it stays until the plan is smaller, however often the process dies of it. Only what is executed is starved: where
     memory ends while TensorFlow builds a graph, it may wait for ever for a lock that it holds itself.
     """
-    real = Update.__call__
+    real = Update.start
 
     def call(update, batches, plan, **arguments):
-        number = update._applied()[0] + 1
+        number = int(update.engine.copies(update.state.applied)[0]) + 1
         if number < from_update or plan.micro_batch < full_micro:
             return real(update, batches, plan, **arguments)
         step = update._replica_step
@@ -99,7 +99,7 @@ def scarce(from_update: int, full_micro: int, spare_bytes: int) -> Iterator[None
         with mock.patch.object(update, "_replica_step", starved_step):
             return real(update, batches, plan, **arguments)
 
-    with mock.patch.object(Update, "__call__", call):
+    with mock.patch.object(Update, "start", call):
         yield
 
 

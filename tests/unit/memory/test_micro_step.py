@@ -34,11 +34,6 @@ def test_one_convolution_by_hand():
     assert most["workspace"] == output + windows
 
 
-def test_without_gradients_that_wait_when_they_are_added_to_sums():
-    given = Conditions(samples=1, image_size=9, accumulates=True, **FLOAT32)
-    assert micro_step_peak(layout_of(STEM), given)["gradients"] == 3 * 3 * 3 * 8 * 4
-
-
 def test_a_frozen_network_keeps_no_activations():
     """Only the classifier is trained: the image is gone when its output is there, and nothing comes back down."""
     given = Conditions(samples=1, image_size=9, frozen_blocks={"block1"}, **FLOAT32)

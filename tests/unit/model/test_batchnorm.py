@@ -6,6 +6,8 @@ import pytest
 import tensorflow as tf
 
 from distxcept.model.batchnorm import VirtualBatchNormalizer, normalize_by_moving
+from distxcept.model.layout import Parameter
+from distxcept.model.packs import make_pack
 
 CHANNELS = 6
 
@@ -22,9 +24,10 @@ def weights_of(dtype=tf.float32, seed: int = 0) -> dict[str, tf.Tensor]:
 
 
 def exact_sums(normalizer: VirtualBatchNormalizer) -> tf.Tensor:
-    """Σ count·mean and Σ count·variance."""
-    mean, variance, factors = normalizer.sums["bn"]
-    return tf.stack([mean * factors[0], variance * factors[1]])
+    """Σ count·mean and Σ count·variance, as the moving statistics get them."""
+    kinds = ("moving_mean", "moving_variance")
+    pack = make_pack("moving", [Parameter(f"bn/{kind}", (CHANNELS,), kind) for kind in kinds])
+    return tf.stack(list(pack.split(normalizer.moving_sums(pack)).values()))
 
 
 def run(mask, x, *, fused: bool, dtype=tf.float32, upstream=None) -> dict[str, np.ndarray]:

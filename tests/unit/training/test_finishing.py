@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from distxcept.training.out_of_memory import LostForMemoryError
+from distxcept.errors import LostForMemoryError
 from distxcept.training.update import Update
 
 NO_MEMORY = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")

@@ -7,11 +7,10 @@ import pytest
 
 from distxcept.config.schema import Config
 from distxcept.engines.single import SingleEngine
-from distxcept.errors import DoesNotFitError
+from distxcept.errors import DoesNotFitError, LostForMemoryError
 from distxcept.memory.memory_plan import MemoryPlan, read_memory_plan
 from distxcept.memory.planning import build_plan
 from distxcept.training.fitting import Fitting
-from distxcept.training.out_of_memory import LostForMemoryError
 
 
 class Told:
@@ -36,7 +35,9 @@ def fitting(
             "memory": {"remat": allowed},
         }
     )
-    state = SimpleNamespace(digests=lambda: [b"one"], engine=SingleEngine("CPU:0"))
+    state = SimpleNamespace(
+        digests=lambda: [b"one"], engine=SingleEngine("CPU:0"), is_consistent=lambda: False
+    )
     training = SimpleNamespace(
         config=config,
         plan=build_plan(config, 64, 1),

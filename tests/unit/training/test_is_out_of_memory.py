@@ -1,7 +1,8 @@
 import pytest
 import tensorflow as tf
 
-from distxcept.training.out_of_memory import LostForMemoryError, is_out_of_memory
+from distxcept.errors import LostForMemoryError
+from distxcept.training.out_of_memory import is_out_of_memory
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,7 @@ SCALARS: list[tuple[str, list[Any], list[Any]]] = [
     ("engine.shares", [None, [2, 1]], [[], [0], [1.5], [True], 2, "2:1"]),
     ("engine.threads", [None, 1], [0, True, 1.0]),
     ("engine.compression", ["none", "fp16"], [None, "bf16", False]),
+    ("engine.require_nccl", [True, False], [1, "yes", None]),
     ("engine.reduction", ["fast", "ordered"], [None, "tree"]),
     ("engine.lanes", [1, 8], NO_COUNT),
     ("engine.jit", ["auto", "on", "off"], ["yes", None, 1]),

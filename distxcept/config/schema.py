@@ -261,7 +261,7 @@ class EngineSection(Section):
     )
     jit: Switch = Field(
         default="auto",
-        description="XLA compiles the micro step; auto: off (on a CPU it is slower, on a GPU it has not been measured)",
+        description="XLA compiles the micro step; auto: on a GPU what the trials of batch.micro: auto find faster, else off",
     )
     tf32: Switch = Field(
         default="auto",

@@ -4,6 +4,7 @@ No GPU is needed and nothing is timed. Logical CPUs stand for the devices and on
 places every operation and every copy as it would with GPUs. Kernels are looked up in the registry of the installed wheel,
 which knows those of GPUs also where there is none.
 
+    a short run on the devices      → how often Python waits for them
     one update on the devices       → its graph, as placed and as optimised; the copies between its partitions
     one micro step on a device      → its graph
     Xception of Keras, one pass     → its graph, for comparison
@@ -11,7 +12,6 @@ which knows those of GPUs also where there is none.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -25,6 +25,7 @@ from tensorflow.python.framework import kernels
 from distxcept.batching import plan_batches
 from distxcept.config.schema import Config
 from distxcept.engines import Engine
+from distxcept.doctor.waits import count_waits
 from distxcept.engines.devices import prepare_devices
 from distxcept.engines.mirrored import MirroredEngine
 from distxcept.engines.single import SingleEngine
@@ -86,6 +87,10 @@ class Audit:
     copies_from_device: Mapping[str, int]
     traces: int
     """Of the micro step, for one form and all replicas."""
+    waits: float
+    """How often Python waits for a device in one update of a run."""
+    reads_late: bool
+    """The outcome of an update is read when the next one has been started."""
     most_apply_operations: int
     strange_on_host: Mapping[str, int] = field(default_factory=dict)
 
@@ -113,12 +118,14 @@ class Audit:
             )
         if self.traces != 1:
             found.append(f"the micro step was traced {self.traces} times for {self.devices} devices")
+        if self.waits > 1 or not self.reads_late:
+            found.append(f"Python waits {self.waits:g} times in an update, or before the next one is started")
         return found
 
     def rows(self) -> list[dict[str, Any]]:
         """For reports: what was counted, the count, and the most that is allowed."""
 
-        def row(what: str, count: int, most: int | None = None) -> dict[str, Any]:
+        def row(what: str, count: float, most: int | None = None) -> dict[str, Any]:
             return {"what": what, "count": count, "most": most}
 
         keras = round(MICRO_STEP_TIMES_KERAS * self.keras_operations) or None
@@ -135,6 +142,7 @@ class Audit:
             row("copies from the host in a micro step", sum(self.copies_to_device.values())),
             row("copies to the host in a micro step", sum(self.copies_from_device.values()), 0),
             row("traces of the micro step", self.traces, 1),
+            row("waits of Python in an update", self.waits, 1),
         ]
 
 
@@ -150,6 +158,7 @@ def audit_update(
     engine: Engine = MirroredEngine(devices) if len(devices) > 1 else SingleEngine(devices[0])
     model = Xception.of(config.model, CLASSES, dropout=config.model.dropout)  # as for a GPU
     update = Update(config, engine, model, Objective(CLASSES, config.model.label_smoothing))
+    waits = count_waits(engine)
     whole = _graphs_of(lambda: _run(update, config, padded=padded))[-1]
     micro_steps = [_micro_step_graphs(one, devices[0]) for one in update.accumulator.micro_step.traced]
     placed = [*whole.placed, *(node for graphs in micro_steps for node in graphs.placed)]
@@ -173,6 +182,8 @@ def audit_update(
         copies_to_device=Counter(s.what for s in in_loop if s.from_host and s.target.endswith(devices[0])),
         copies_from_device=Counter(s.what for s in in_loop if s.to_host and s.source.endswith(devices[0])),
         traces=len(update.accumulator.micro_step.traced),
+        waits=waits.in_an_update,
+        reads_late=waits.late,
     )
 
 
@@ -357,20 +368,3 @@ def _sends(partition: Nodes) -> Iterator[Send]:
         source, target = (node.attr[name].s.decode() for name in ("send_device", "recv_device"))
         what = sent.op if sent is not None else node.name
         yield Send(what, source, target, sent is not None and _in_loop(sent))
-
-
-@contextmanager
-def counted_waits() -> Iterator[Counter]:
-    """Counts how often Python waits for a tensor, under the key "waits"."""
-    from unittest import mock
-
-    counts: Counter = Counter()
-    base = next(one for one in type(tf.constant(0)).__mro__ if "numpy" in vars(one))
-    real = base.numpy
-
-    def numpy(tensor: Any) -> Any:
-        counts["waits"] += 1
-        return real(tensor)
-
-    with mock.patch.object(base, "numpy", numpy):
-        yield counts

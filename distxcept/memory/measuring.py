@@ -14,7 +14,7 @@ from distxcept.memory.candidates import Candidate
 from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.memory.nvml import GpuState
 from distxcept.memory.planning import Proposal
-from distxcept.memory.probe import Cache, Measured, probe, run_child
+from distxcept.memory.probe import Cache, Measured, TrialFailed, probe, run_child
 
 RELEVANT = ("model", "batch", "optimizer", "precision", "memory")
 """Sections of the config on which a measurement depends."""
@@ -80,6 +80,25 @@ def measure(
     best, measured = probe(options, proposal.usable_bytes, attempt)
     cache.write(key, list(known.values()))
     return best, measured
+
+
+def measure_jit(
+    proposal: Proposal, trial: dict[str, Any], best: Candidate, *, kind: str, notice: Callable[[str], None]
+) -> float | None:
+    """Seconds of an update of this candidate with XLA. None where `engine.jit` leaves no choice, on a CPU, where XLA was
+    always slower, and where it does not fit."""
+    engine = proposal.config.engine
+    if proposal.budget.device == "cpu" or engine.jit != "auto" or engine.is_deterministic:
+        return None
+    with_jit = proposal.config.model_copy(update={"engine": engine.model_copy(update={"jit": "on"})})
+    request = {**trial, "config": with_jit.model_dump(mode="json", by_alias=True)}
+    alone = replace(proposal, config=with_jit, candidates=[best])
+    try:
+        found, measured = measure(alone, request, kind=kind, notice=notice)
+    except TrialFailed as error:
+        notice(f"XLA could not be measured ({error}); it is not used")
+        return None
+    return measured[0].seconds if found is not None else None
 
 
 def _within(budget: Budget, measured: Measured) -> Measured:

@@ -22,7 +22,7 @@ from distxcept.engines import Engine
 from distxcept.errors import DoesNotFitError
 from distxcept.memory.budget import READING_STEP_BYTES, Budget, cards_budget, host_budget
 from distxcept.memory.estimate import EngineName
-from distxcept.memory.measuring import kind_of, measure, nothing_fits, trial_request
+from distxcept.memory.measuring import kind_of, measure, measure_jit, nothing_fits, trial_request
 from distxcept.memory.memory_plan import MemoryPlan
 from distxcept.memory.nvml import GpuState
 from distxcept.memory.planning import Proposal, make_plan
@@ -33,6 +33,8 @@ from distxcept.training.own_cards import device_for_child, pids_of_job
 SHARE_UNITS = 8
 """Resolution of shares: the slowest replica gets so many."""
 SHARES_DIFFER = 1.1
+JIT_PAYS = 1.05
+"""XLA has to be so much faster: it takes long to compile."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Choice:
     seconds: float | None = None
     """Of one virtual batch, where it was measured."""
     problem: str = ""
+    jit: bool = False
+    """XLA was measured too, and is faster."""
 
 
 def choose_plan(
@@ -67,6 +71,8 @@ def choose_plan(
         if problems:
             raise DoesNotFitError(problems[0])
         chosen = MemoryPlan(min(c.micro for c in choices), any(c.remat for c in choices))
+        if all(choice.jit for choice in choices):
+            engine.jit = True
         if config.engine.shares is None and (shares := shares_by_speed([c.seconds for c in choices])):
             plan = replace(plan, shares=shares)
             notice(f"the devices differ in speed: they share the work as {':'.join(map(str, shares))}")
@@ -157,7 +163,16 @@ def _choose_here(
     if best is None:
         return Choice(0, False, problem=nothing_fits(proposal, measured))
     seconds = next(m.seconds for m in measured if (m.micro_batch, m.remat) == (best.micro_batch, best.remat))
-    return Choice(best.micro_batch, best.remat, seconds and seconds / trial["virtual_batches"])
+    with_jit = measure_jit(proposal, trial, best, kind=kind, notice=notice)
+    jit = bool(seconds and with_jit and JIT_PAYS * with_jit < seconds)
+    if with_jit and seconds:
+        used = "it is used" if jit else "it is not used"
+        notice(
+            f"XLA takes {with_jit:.2f} s for an update that takes {seconds:.2f} s without: {used} (engine.jit)"
+        )
+    if jit:
+        seconds = with_jit
+    return Choice(best.micro_batch, best.remat, seconds and seconds / trial["virtual_batches"], jit=jit)
 
 
 def propose(

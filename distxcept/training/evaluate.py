@@ -21,6 +21,7 @@ from distxcept.model.network import Network
 from distxcept.model.precision import Precision
 from distxcept.training.objective import Objective
 from distxcept.training.scores import SampleOutcomes
+from distxcept.training.shared import Shared
 
 
 class HasWeights(Protocol):
@@ -78,6 +79,7 @@ class Evaluator:
         self.engine, self.model, self.precision, self.state = engine, model, precision, state
         # The plain loss: class weights and smoothing shape training, not what a result means.
         self.objective = Objective(objective.classes)
+        self._logits = Shared(self._compute_logits)
         self._step = engine.compile(self._replica_step)
 
     def __call__(
@@ -126,7 +128,8 @@ class Evaluator:
         """Traced, replica context. A row for each sample of all replicas: index, label, prediction, confidence, loss,
         whether the label is among the first five, weight."""
         images, labels, mask, indices = batch
-        logits = self._logits(images)
+        weights = {name: tf.identity(weight) for name, weight in self.state.inference_weights().items()}
+        logits = self._logits(weights, images)
         columns = (
             indices,
             labels,
@@ -139,8 +142,8 @@ class Evaluator:
         rows = tf.stack([tf.cast(column, tf.float64) for column in columns], axis=1)
         return self.engine.gather([rows])[0]
 
-    def _logits(self, images: tf.Tensor) -> tf.Tensor:
-        weights = self.state.inference_weights()
+    def _compute_logits(self, weights: dict[str, tf.Tensor], images: tf.Tensor) -> tf.Tensor:
+        """Traced, for all replicas."""
 
         def forward(part: tf.Tensor) -> tf.Tensor:
             logits = self.model(part, weights, normalize_by_moving, dtype=self.precision.compute)

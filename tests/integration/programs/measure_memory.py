@@ -44,7 +44,7 @@ def main(micro_steps: int) -> None:
     del images
     baseline = process_bytes("VmRSS")
     outcomes = [update([batch], plan, key=number, rate=0.01) for number in range(UPDATES)]
-    gradients = sum(int(np.prod(parameter.shape)) * 4 for parameter in update.trained)
+    gradients = sum(4 * pack.elements for pack in update.state.packs)
     print(
         json.dumps(
             {

@@ -8,9 +8,9 @@ from distxcept.config.schema import Config, MemorySection
 from distxcept.data.peek import Glimpse
 from distxcept.memory import measuring
 from distxcept.memory.budget import CPU_OWN_BYTES, GPU_OWN_BYTES, cards_budget, gpu_budget, host_budget
-from distxcept.memory.measuring import kind_of, measure, nothing_fits, trial_request
+from distxcept.memory.measuring import kind_of, measure, measure_jit, nothing_fits, trial_request
 from distxcept.memory.planning import make_plan
-from distxcept.memory.probe import Cache, Measured
+from distxcept.memory.probe import Cache, Measured, TrialFailed
 from tests.unit.memory.samples import GIB, card
 
 MIB = 2**20
@@ -165,3 +165,42 @@ def test_a_trial_on_a_card_of_unknown_memory_has_no_limit_either():
     plan = proposal(8 * GIB)
     unknown = replace(plan, budget=cards_budget([], plan.config.memory))
     assert trial_request(unknown, plan.batches, "GPU:0", replica=0)["limit_bytes"] is None
+
+
+@pytest.mark.parametrize(
+    ("engine", "trials"),
+    [
+        ({}, 1),
+        ({"jit": "on"}, 0),
+        ({"jit": "off"}, 0),
+        ({"deterministic": "on"}, 0),
+        ({"reduction": "ordered"}, 0),
+    ],
+)
+def test_xla_is_tried_where_the_config_leaves_the_choice(monkeypatch, tmp_path, engine, trials):
+    tried = []
+
+    def child(request, micro_batch):
+        tried.append((request["config"]["engine"]["jit"], micro_batch))
+        return Measured(micro_batch, False, True, 1, 0.25)
+
+    monkeypatch.setattr(Cache, "of_user", lambda: Cache(tmp_path))
+    monkeypatch.setattr(measuring, "run_child", child)
+    plan = proposal(8 * GIB, engine)
+    best = plan.candidates[0]
+    trial = trial_request(plan, plan.batches, "GPU:0", replica=0)
+    found = measure_jit(plan, trial, best, kind="T4", notice=lambda _: None)
+    assert found == (0.25 if trials else None)
+    assert tried == [("on", best.micro_batch)] * trials
+
+
+def test_xla_that_cannot_be_tried_is_not_used(monkeypatch, tmp_path):
+    def child(*_):
+        raise TrialFailed("the trial ended with 1: no libdevice")
+
+    monkeypatch.setattr(Cache, "of_user", lambda: Cache(tmp_path))
+    monkeypatch.setattr(measuring, "run_child", child)
+    plan, said = proposal(8 * GIB), []
+    trial = trial_request(plan, plan.batches, "GPU:0", replica=0)
+    assert measure_jit(plan, trial, plan.candidates[0], kind="T4", notice=said.append) is None
+    assert said[-1] == "XLA could not be measured (the trial ended with 1: no libdevice); it is not used"

@@ -57,7 +57,8 @@ def on_a_card(monkeypatch):
     )
     monkeypatch.setattr(choose_plan, "device_for_child", lambda device: device)
 
-    def choose(rank, measured):
+    def choose(rank, measured, with_jit=None):
+        monkeypatch.setattr(choose_plan, "measure_jit", lambda *_, **__: with_jit)
         engine = SimpleNamespace(devices=lambda: ["GPU:0"], local_replicas=range(rank, rank + 1))
         monkeypatch.setattr(choose_plan, "measure", measured)
         said = []
@@ -75,6 +76,32 @@ def test_speed_is_that_of_a_virtual_batch(on_a_card):
     choices = [on_a_card(rank, measured)[0] for rank in range(2)]
     assert [choice.seconds for choice in choices] == [2.5, 2.5]
     assert shares_by_speed([choice.seconds for choice in choices]) is None
+
+
+@pytest.mark.parametrize(
+    ("with_jit", "used", "told"),
+    [
+        (None, False, []),  # a CPU, or engine.jit leaves no choice
+        (2.0, True, ["XLA takes 2.00 s for an update that takes 3.00 s without: it is used (engine.jit)"]),
+        (
+            2.95,
+            False,
+            ["XLA takes 2.95 s for an update that takes 3.00 s without: it is not used (engine.jit)"],
+        ),
+        (
+            4.0,
+            False,
+            ["XLA takes 4.00 s for an update that takes 3.00 s without: it is not used (engine.jit)"],
+        ),
+    ],
+)
+def test_xla_is_used_where_it_is_faster(on_a_card, with_jit, used, told):
+    def measured(proposal, trial, **_):
+        return Option(8), [Measured(8, False, True, 1, 3.0)]
+
+    choice, said = on_a_card(0, measured, with_jit)
+    assert (choice.jit, said) == (used, told)
+    assert choice.seconds == (with_jit if used else 3.0)  # rank 0 has one virtual batch
 
 
 def test_where_nothing_can_be_measured_the_estimate_decides(on_a_card):

@@ -32,6 +32,8 @@ def summary(report: Report) -> str:
         "broken": "not every guarantee holds",
         "interrupted": "interrupted: the rest was not checked",
     }[report.verdict]
+    if report.verdict == "held" and not number["held"]:
+        state = "no guarantee was checked"
     return f"{state} ({', '.join(parts)}; {sum(report.seconds.values()) and report.about.get('total_seconds', 0):.0f} s)"
 
 

@@ -162,4 +162,6 @@ def test_every_section_of_the_help_exists(capsys):
 def test_the_summary_counts():
     report = Report({"total_seconds": 12.0}, [FINE, WRONG], {"equality": 5.0})
     assert page.summary(report) == "not every guarantee holds (1 held, 1 broken; 12 s)"
+    only_measured = Report({"total_seconds": 1.0}, [measured("speed.x", "x", 1.0)], {"speed": 1.0})
+    assert page.summary(only_measured) == "no guarantee was checked (1 measured; 1 s)"
     assert found([FINE, WRONG, FINE]) == "2 held, 1 broken"

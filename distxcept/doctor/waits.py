@@ -55,7 +55,7 @@ def count_waits(engine: Engine) -> Waits:
 @contextmanager
 def _noted(happened: list[str]) -> Iterator[None]:
     """Appends "start" and "read" for each update, and "wait" whenever Python asks for the value of a tensor."""
-    tensor = next(kind for kind in type(tf.constant(0)).__mro__ if "numpy" in vars(kind))
+    tensor: Any = next(kind for kind in type(tf.constant(0)).__mro__ if "numpy" in vars(kind))
 
     def noting(event: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:

@@ -18,9 +18,19 @@ OVERLAP_PAYS_AFTER = 200
 
 
 class Fitting:
-    def __init__(self, training: Training, run_folder: Path, tell: Tell, save: Callable[[], None]):
-        """`save` is called before the run ends because nothing fits."""
-        self._training, self._run_folder, self._tell, self._save = training, run_folder, tell, save
+    def __init__(
+        self,
+        training: Training,
+        run_folder: Path,
+        tell: Tell,
+        *,
+        settle: Callable[[], object],
+        save: Callable[[], None],
+    ):
+        """`settle` is called before another plan is taken: the update before may not be read yet. `save` is called before
+        this process ends."""
+        self._training, self._run_folder, self._tell = training, run_folder, tell
+        self._settle, self._save = settle, save
         self.plan = training.plan
         self.memory_plan = MemoryPlan(self.plan.micro_batch, training.remat)
         self._updates_in_plan = 0
@@ -80,6 +90,8 @@ class Fitting:
 
     def _leave_smaller_plan(self, number: int, error: LostForMemoryError) -> None:
         """For the process that goes on with this run; DoesNotFitError where there is none."""
+        if self._training.update.state.is_consistent():
+            self._settle()
         smaller = self._smaller_plan(halve=True)
         if smaller is None:
             raise DoesNotFitError(self._nothing_smaller(number, "the last snapshot is intact")) from error
@@ -105,6 +117,7 @@ class Fitting:
         return next_smaller(now, remat_allowed=self._training.config.memory.remat != "off", halve=halve)
 
     def _shrink(self, number: int) -> None:
+        self._settle()
         old, smaller = self.memory_plan, self._smaller_plan()
         if smaller is None:
             self._save()

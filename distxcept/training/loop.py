@@ -87,7 +87,9 @@ class Loop:
         self.saver = Saver(training, run_folder, self.tell)
         self.validation = Validation(training, self.tell, self.bad_images, self.saver)
         self.feed = Feeder(training.engine.local_replicas)
-        self.fitting = Fitting(training, run_folder, self.tell, self._save_last)
+        self.fitting = Fitting(
+            training, run_folder, self.tell, settle=self.read_outcome, save=self._save_last
+        )
 
     @property
     def plan(self) -> BatchPlan:

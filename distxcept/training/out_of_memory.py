@@ -17,8 +17,12 @@ _PHRASES = (
 )
 
 
+# Nobody cancels an update. Where one device fails, TensorFlow cancels the others, and may report only that.
+_KINDS = (tf.errors.ResourceExhaustedError, tf.errors.CancelledError, MemoryError)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError)):
+    if isinstance(error, _KINDS):
         return True
     text = str(error).lower()
     return any(phrase in text for phrase in _PHRASES)

@@ -45,9 +45,8 @@ def fitting(
         update=SimpleNamespace(state=state),
         engine=state.engine,
     )
-    return Fitting(
-        training, folder, Told(), (lambda: None) if saved is None else lambda: saved.append("saved")
-    )
+    save = (lambda: None) if saved is None else lambda: saved.append("saved")
+    return Fitting(training, folder, Told(), settle=lambda: None, save=save)
 
 
 def lose() -> None:

@@ -11,6 +11,7 @@ from distxcept.training.out_of_memory import is_out_of_memory
         (tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"), True),
         (MemoryError(), True),
         (tf.errors.InternalError(None, None, "CUDA_ERROR_OUT_OF_MEMORY: out of memory"), True),
+        (tf.errors.CancelledError(None, None, "RecvAsync is cancelled."), True),
         (tf.errors.AbortedError(None, None, "Status: 1, message: could not create a memory object"), True),
         (tf.errors.AbortedError(None, None, "Status: 5, message: could not execute a primitive"), True),
         (RuntimeError("Error parsing message: Arena alloc failed"), True),

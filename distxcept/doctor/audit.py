@@ -24,8 +24,8 @@ from tensorflow.python.framework import kernels
 
 from distxcept.batching import plan_batches
 from distxcept.config.schema import Config
-from distxcept.engines import Engine
 from distxcept.doctor.waits import count_waits
+from distxcept.engines import Engine
 from distxcept.engines.devices import prepare_devices
 from distxcept.engines.mirrored import MirroredEngine
 from distxcept.engines.single import SingleEngine

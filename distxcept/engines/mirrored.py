@@ -90,11 +90,16 @@ class MirroredEngine(Engine):
         return [message]
 
 
+class _Strategy(tf.distribute.MirroredStrategy):
+    _collective_key_base = 2**20
+    """Every strategy numbers its collectives from here. A notebook's own begins at 0, and TensorFlow would mix them up."""
+
+
 @cache
 def _strategy_of(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
-    """One for all trainings of a process: a second one would number its collectives as the first, and TensorFlow would take
-    one for the other. The cross-device operations are TensorFlow's choice: by NCCL on GPUs, by a ring on CPUs."""
-    return tf.distribute.MirroredStrategy(list(devices))
+    """One for all trainings of a process, for the same reason. The cross-device operations are TensorFlow's choice: NCCL on
+    GPUs, a ring on CPUs."""
+    return _Strategy(list(devices))
 
 
 def _by_dtype(tensors: Sequence[tf.Tensor]) -> list[list[int]]:

@@ -33,6 +33,7 @@ if [ -n "${QUICK:-}" ]; then
     part 6-watching watching.py --image-size 71 --width 0.125 --epochs 1 --updates 4
     part 7-saving saving.py --image-size 71 --pairs 2
     part 8-kernels kernels.py --image-size 71 --batch 2 --width 0.125 --seconds 0.01
+    part 9-first-update first_update.py --devices 1,2 --starts 1
 else
     part 1-step step.py --torch-python "$torch_python"
     part 2-accumulate accumulate.py
@@ -42,6 +43,7 @@ else
     part 6-watching watching.py
     part 7-saving saving.py
     part 8-kernels kernels.py
+    part 9-first-update first_update.py
 fi
 
 cat "$out"/parts/*.md > "$out/bench.md"

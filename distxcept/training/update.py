@@ -134,7 +134,7 @@ class Update:
     ) -> Pending:
         """Eager. `batches` has one entry for each local replica; `key` fixes the randomness of the update.
 
-        `padded`: the update has padding on some replica, and all compute their batch norm in the same way.
+        `padded`: the update has padding on some replica.
         """
         dtype = self.precision.variable
         common = (
@@ -143,18 +143,18 @@ class Update:
             tf.constant([float(stop)], tf.float64),
             tf.constant(prune_to, dtype),
         )
-        dense = not padded and all(bool(np.all(batch.mask)) for batch in batches)
+        dense = all_real(batches)
         # Padding needs more memory and is rare. With overlap, running out of memory there would end the process.
-        overlap = overlap and dense
-        fused = dense and plan.lanes is None and dtype != tf.float64
+        overlap = overlap and not padded and all(dense)
+        can_fuse = plan.lanes is None and dtype != tf.float64
         forms = tuple(
             Form(
                 parts=tuple(plan.parts(batch.images.shape[0])),
                 at_once=plan.side_by_side,
-                fused=fused,
+                fused=can_fuse and real,
                 remat=remat,
             )
-            for batch in batches
+            for batch, real in zip(batches, dense, strict=True)
         )
         began, failed = time.time(), False
         try:
@@ -196,7 +196,7 @@ class Update:
         key, _, stop, _ = common
         vectors = [tied_to_device(variable) for variable in self.state.weights]
         key, scale = tied_to_device(key), tied_to_device(self.state.loss_scale) * self.gradient_scale
-        form = next(form for form in forms if sum(form.parts) == batch.images.shape[0])
+        form = forms[tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group)]
         if lanes is None:
             sums = self.accumulator.block(vectors, batch, key, scale, form=form, early=overlap)
         else:
@@ -245,6 +245,17 @@ class Update:
             adapt_loss_scale(self.state, finite, complete)
         outcome = [counts, norm, self.state.loss_scale, ready]
         return tf.concat([counters, tf.stack([tf.cast(value, tf.float64) for value in outcome])], axis=0)
+
+
+def all_real(batches: list[Batch]) -> list[bool]:
+    """Eager. For each local replica whether all of its samples are real.
+
+    A short update has padding in the last block only: the other replicas keep their form, which is traced already. Bad
+    images may be anywhere. Then all replicas take the form for padding, or each place would need a trace of its own.
+    """
+    real = [bool(np.all(batch.mask)) for batch in batches]
+    last = max((number for number, batch in enumerate(batches) if batch.images.shape[0]), default=0)
+    return real if all(real[:last]) else [False] * len(batches)
 
 
 def tied_to_device(value: tf.Tensor | tf.Variable) -> tf.Tensor:

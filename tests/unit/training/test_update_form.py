@@ -14,22 +14,36 @@ class Seen(Exception):
     pass
 
 
-def overlaps(*, padded: bool, mask: list[float]) -> bool:
+def form_of(*, padded: bool, masks: list[list[float]]) -> tuple[bool, list[bool]]:
+    """Whether the reduction overlaps, and for each replica whether its batch norm uses the fused kernel."""
+
     def step(batches, common, **form):
-        raise Seen(form["overlap"], form["forms"][0].fused)
+        raise Seen(form["overlap"], [one.fused for one in form["forms"]])
 
     plan = plan_batches(samples=8, global_batch=8, virtual_batch=2, micro_batch=2, replicas=2)
-    batch = SimpleNamespace(images=np.zeros((2, 2, 4, 4, 3)), mask=np.reshape(mask, (2, 2)))
+    batches = [
+        SimpleNamespace(images=np.zeros((2, 2, 4, 4, 3)), mask=np.reshape(mask, (2, 2))) for mask in masks
+    ]
     update = SimpleNamespace(precision=SimpleNamespace(variable=tf.float32), _replica_step=step)
     with pytest.raises(Seen) as seen:
-        Update.start(update, [batch], plan, key=1, rate=0.1, padded=padded, overlap=True)
-    overlap, fused = seen.value.args
-    assert overlap is fused  # here, where neither precision nor order is against the fused form
-    return overlap
+        Update.start(update, batches, plan, key=1, rate=0.1, padded=padded, overlap=True)
+    return seen.value.args
+
+
+FULL, SHORT = [1, 1, 1, 1], [1, 1, 1, 0]
 
 
 def test_an_update_with_padding_needs_more_memory_and_is_reduced_when_its_work_is_done():
     """Then a rank that has too little of it can still say so."""
-    assert overlaps(padded=False, mask=[1, 1, 1, 1])
-    assert not overlaps(padded=True, mask=[1, 1, 1, 1])  # padding elsewhere
-    assert not overlaps(padded=False, mask=[1, 1, 0, 1])  # an image that cannot be read
+    assert form_of(padded=False, masks=[FULL]) == (True, [True])
+    assert form_of(padded=True, masks=[FULL]) == (False, [True]), "padding on another rank"
+    assert form_of(padded=False, masks=[SHORT]) == (False, [False]), "an image that cannot be read"
+
+
+def test_padding_in_the_last_block_leaves_the_other_replicas_as_they_are():
+    assert form_of(padded=True, masks=[FULL, FULL, SHORT]) == (False, [True, True, False])
+
+
+def test_bad_images_anywhere_are_one_form_for_all_replicas():
+    assert form_of(padded=False, masks=[SHORT, FULL]) == (False, [False, False])
+    assert form_of(padded=False, masks=[FULL, SHORT, SHORT]) == (False, [False, False, False])

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import count
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from distxcept.batching import MAX_PACK_BYTES
 from distxcept.engines.base import Engine
 
-TRANSPORT = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=MAX_PACK_BYTES)
-"""A pack of gradients travels as it is; smaller tensors join others."""
+TRANSPORT = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=1)
+"""A collective for each tensor: the packs of gradients have their size already. TensorFlow would join packs until they are
+larger than a given number of bytes, and the first pack would wait for the second."""
+COLLECTIVE_KEYS = 2**20
+"""Collectives of a strategy are numbered in a range of this size."""
 
 
 class MirroredEngine(Engine):
@@ -90,16 +93,20 @@ class MirroredEngine(Engine):
         return [message]
 
 
-class _Strategy(tf.distribute.MirroredStrategy):
-    _collective_key_base = 2**20
-    """Every strategy numbers its collectives from here. A notebook's own begins at 0, and TensorFlow would mix them up."""
-
-
 @cache
 def _strategy_of(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
-    """One for all trainings of a process, for the same reason. The cross-device operations are TensorFlow's choice: NCCL on
-    GPUs, a ring on CPUs."""
-    return _Strategy(list(devices))
+    """One for all trainings of a process on these devices. The cross-device operations are TensorFlow's choice: NCCL on
+    GPUs, a ring on CPUs.
+
+    TensorFlow knows a group of devices by its number. A notebook's own strategy begins at 0, and each of ours has a range
+    of its own: a number that two groups share would mix them up.
+    """
+    first = next(_RANGES) * COLLECTIVE_KEYS
+    numbered = type("NumberedStrategy", (tf.distribute.MirroredStrategy,), {"_collective_key_base": first})
+    return numbered(list(devices))
+
+
+_RANGES = count(1)
 
 
 def _by_dtype(tensors: Sequence[tf.Tensor]) -> list[list[int]]:

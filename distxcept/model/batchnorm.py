@@ -54,11 +54,11 @@ class VirtualBatchNormalizer:
     """Training: the statistics of each virtual batch of the micro batch, on its own.
 
     `mask` is [virtual batches, samples], one for a real sample and zero for padding and unreadable images.
-    With `fused`, the caller promises that all of it is one, and the fast kernel does the work; that kernel knows
+    The first `fused` virtual batches have real samples only, and the fast kernel computes them; that kernel knows
     neither weights nor float64. Layers in `frozen` run as in inference.
     """
 
-    def __init__(self, mask: tf.Tensor, *, fused: bool, frozen: Collection[str] = ()):
+    def __init__(self, mask: tf.Tensor, *, fused: int, frozen: Collection[str] = ()):
         self.mask = mask
         self.fused = fused
         self.frozen = frozen
@@ -96,22 +96,30 @@ class VirtualBatchNormalizer:
         if name in self.frozen:
             return normalize_by_moving(name, x, weights, epsilon)
         gamma, beta = weights[f"{name}/gamma"], weights[f"{name}/beta"]
-        if self.fused and epsilon >= SMALLEST_FUSED_EPSILON:
+        fused = self.fused if epsilon >= SMALLEST_FUSED_EPSILON else 0
+        if fused == self.groups:
             y, self.sums[name] = self._fused(self._apart(x), gamma, beta, epsilon)
+        elif not fused:
+            y, self.sums[name] = self._masked(joined(x), self.mask, gamma, beta, epsilon)
         else:
-            y, self.sums[name] = self._masked(joined(x), gamma, beta, epsilon)
+            y, self.sums[name] = self._mixed(self._apart(x), fused, gamma, beta, epsilon)
         return y
 
-    def _weighted(self, of_groups: tf.Tensor) -> tf.Tensor:
-        """Traced. The sum over the virtual batches of count × value."""
-        return tf.reduce_sum(of_groups * self._count(of_groups.dtype), axis=0)
-
-    def _count(self, dtype: tf.DType) -> tf.Tensor:
-        """Traced. Real samples of each virtual batch, [virtual batches, 1]."""
-        return tf.cast(tf.reduce_sum(self.mask, axis=1), dtype)[:, None]
+    def _weighted(self, of_groups: tf.Tensor, first: int = 0) -> tf.Tensor:
+        """Traced. The sum over the virtual batches from `first` on of count × value."""
+        return tf.reduce_sum(of_groups * _count(self.mask[first:], of_groups.dtype), axis=0)
 
     def _apart(self, x: Activations) -> list[tf.Tensor]:
         return x if isinstance(x, list) else tf.split(x, self.groups) if self.groups > 1 else [x]
+
+    def _mixed(
+        self, parts: list[tf.Tensor], fused: int, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
+    ) -> tuple[tf.Tensor, Statistics]:
+        y, real = self._fused(parts[:fused], gamma, beta, epsilon)
+        padded_y, padded = self._masked(joined(parts[fused:]), self.mask[fused:], gamma, beta, epsilon)
+        mean = real.mean * real.factors[0] + self._weighted(padded.mean, fused)
+        variance = real.variance * real.factors[1] + self._weighted(padded.variance, fused)
+        return tf.concat([y, padded_y], axis=0), Statistics(mean, variance)
 
     def _fused(
         self, parts: list[tf.Tensor], gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
@@ -131,12 +139,12 @@ class VirtualBatchNormalizer:
         return joined(outputs), Statistics(_sum(means), _sum(variances), factors)
 
     def _masked(
-        self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
+        self, x: tf.Tensor, mask: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
     ) -> tuple[tf.Tensor, Statistics]:
         dtype = gamma.dtype
-        grouped = tf.reshape(tf.cast(x, dtype), [self.groups, self.group_size, *x.shape[1:]])
-        mask = tf.cast(self.mask, dtype)[:, :, None, None, None]
-        count = self._count(dtype)
+        grouped = tf.reshape(tf.cast(x, dtype), [*mask.shape, *x.shape[1:]])
+        count = _count(mask, dtype)
+        mask = tf.cast(mask, dtype)[:, :, None, None, None]
         # A virtual batch without a single real sample has no statistics; dividing by one keeps it finite.
         elements = tf.maximum(count, 1.0) * float(x.shape[1] * x.shape[2])
         mean = tf.reduce_sum(grouped * mask, axis=[1, 2, 3]) / elements
@@ -145,6 +153,11 @@ class VirtualBatchNormalizer:
         scale = gamma * tf.math.rsqrt(variance + epsilon)
         y = centred * scale[:, None, None, None, :] + beta
         return tf.cast(tf.reshape(y, x.shape), x.dtype), Statistics(mean, variance)
+
+
+def _count(mask: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Traced. Real samples of each virtual batch, [virtual batches, 1]."""
+    return tf.cast(tf.reduce_sum(mask, axis=1), dtype)[:, None]
 
 
 def _sum(tensors: list[tf.Tensor]) -> tf.Tensor:

@@ -4,7 +4,7 @@
     for each part of the replica's block:                     a micro step, one at a time; on a CPU one on each core
         fetch the samples of the next one                     from the host to the device, beside the work
         sums += sums of the part                              forward, backward; added in their order
-    (a last part that is shorter stands outside of the loop)
+    (a last part that is shorter or holds padding stands outside of the loop)
 
 Nothing is assigned here: packs of weights come in as tensors, sums go out. So a micro step is a pure function. It is
 traced once for each form, and every loop of every replica calls that one function.
@@ -86,8 +86,8 @@ class Form(NamedTuple):
     """Sizes of the parts in virtual batches."""
     at_once: int
     """Parts that run side by side on the cores of a CPU."""
-    fused: bool
-    """Every sample is real, so that batch norm can use the fused kernel."""
+    fused: int
+    """The first so many virtual batches have real samples only, so that batch norm can use the fused kernel."""
     remat: bool
 
 
@@ -143,18 +143,22 @@ class Accumulator:
         multiplies the gradients only. With `early` each pack of gradients is there as soon as the last micro step has
         computed it, and not only when all of them are."""
 
-        def micro(part: Batch, *, inline: bool = False) -> Sums:
+        def micro(part: Batch, *, last: bool = False) -> Sums:
+            size = part.images.shape[0]
+            fused = max(0, form.fused - sum(form.parts[:-1])) if last else min(form.fused, size)
             return self.micro_step(
-                vectors, part, key, scale, fused=form.fused, remat=form.remat, inline=inline
+                vectors, part, key, scale, fused=fused, remat=form.remat, inline=last and early
             )
 
         if not form.parts:
             return self.zeros(key)
         if len(form.parts) == 1:
-            return micro(batch, inline=early)
+            return micro(batch, last=True)
         size = form.parts[0]
         equal = form.parts.count(size)
-        looped = min(equal, len(form.parts) - 1) if early else equal
+        # The parts of a loop are computed alike. Only the last part may hold padding.
+        padded = 0 < form.fused < sum(form.parts)
+        looped = min(equal, len(form.parts) - 1) if early or padded else equal
 
         def body(k: tf.Tensor, part: Batch, sums: Sums) -> tuple[tf.Tensor, Batch, Sums]:
             following = batch.take(tf.minimum(k + 1, equal - 1) * size, size)
@@ -167,7 +171,7 @@ class Accumulator:
         if equal == looped:
             last = batch.take(tf.constant(equal * size), form.parts[-1])
         # Without the wait the last part would start while the loop still runs, and memory would hold both.
-        return add(sums, micro(last.after(sums.gradients), inline=early))
+        return add(sums, micro(last.after(sums.gradients), last=True))
 
     def split(self, vectors: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
         """Traced. Every weight by name."""
@@ -189,7 +193,7 @@ class Accumulator:
         key: tf.Tensor,
         scale: tf.Tensor,
         *,
-        fused: bool,
+        fused: int,
         remat: bool,
     ) -> Sums:
         """Traced, for all replicas. One forward and backward pass."""
@@ -200,7 +204,7 @@ class Accumulator:
         return compute(self.split(vectors), self.draw(batch, seeds), scale, fused=fused, remat=remat)
 
     def compute(
-        self, weights: Mapping[str, tf.Tensor], drawn: Drawn, scale: tf.Tensor, *, fused: bool, remat: bool
+        self, weights: Mapping[str, tf.Tensor], drawn: Drawn, scale: tf.Tensor, *, fused: int, remat: bool
     ) -> Sums:
         """Traced, for all replicas. Free of randomness, so that it may be compiled by whatever."""
         mask, labels = tf.reshape(drawn.mask, [-1]), tf.reshape(drawn.labels, [-1])
@@ -214,7 +218,8 @@ class Accumulator:
         missing = [name for name, gradient in gradients.items() if gradient is None]
         if missing:
             raise RuntimeError(f"no gradient reaches {', '.join(missing)}")
-        correct = tf.cast(tf.argmax(logits, axis=1, output_type=tf.int32) == labels, tf.float64)
+        # In int64: a GPU compares int32 on the host, and would wait for a copy in every micro step.
+        correct = tf.cast(tf.argmax(logits, axis=1) == tf.cast(labels, tf.int64), tf.float64)
         counters = [tf.reduce_sum(mask), loss, tf.reduce_sum(correct * tf.cast(mask, tf.float64))]
         return Sums(
             [pack.join(gradients) for pack in self.packs],

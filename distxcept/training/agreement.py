@@ -48,6 +48,14 @@ def check_equal(state: State, when: str) -> str | None:
     )
 
 
+def _difference(value: np.ndarray, first: np.ndarray) -> float:
+    """max|difference| / max|value|. Counters must be equal: a replica that is an update behind has no rounding error."""
+    if not np.issubdtype(first.dtype, np.floating):
+        return 0.0 if np.array_equal(value, first) else np.inf
+    largest = float(np.max(np.abs(first), initial=0.0)) or 1.0
+    return float(np.max(np.abs(value.astype(np.float64) - first), initial=0.0)) / largest
+
+
 def _take_first(state: State, engine: Engine) -> float:
     """Gives every replica the values of replica 0. Returns the largest relative difference that this removed."""
     variables = state.variables()
@@ -57,7 +65,6 @@ def _take_first(state: State, engine: Engine) -> float:
         variable.assign(engine.copies(variable)[0])
     drift = 0.0
     for variable, copies in zip(variables, before, strict=True):
-        value = engine.copies(variable)[0].astype(np.float64)
-        largest = float(np.max(np.abs(value), initial=0.0)) or 1.0
-        drift = max(drift, *(float(np.max(np.abs(copy - value), initial=0.0)) / largest for copy in copies))
+        value = engine.copies(variable)[0]
+        drift = max(drift, *(_difference(copy, value) for copy in copies))
     return max(json.loads(text) for text in engine.exchange(json.dumps(drift).encode()))

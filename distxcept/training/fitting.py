@@ -10,6 +10,7 @@ from distxcept.memory.memory_plan import InUse, MemoryPlan, next_smaller, write_
 from distxcept.training.agreement import check_equal
 from distxcept.training.build import Training
 from distxcept.training.out_of_memory import is_out_of_memory
+from distxcept.training.own_cards import lost_card_error, places_of_devices
 from distxcept.training.telling import Tell
 from distxcept.training.update import Pending
 
@@ -34,6 +35,7 @@ class Fitting:
         self.plan = training.plan
         self.memory_plan = MemoryPlan(self.plan.micro_batch, training.remat)
         self._updates_in_plan = 0
+        self._cards = places_of_devices(training.engine.devices())
 
     def run(self, number: int, update: Callable[[], Pending]) -> Pending:
         """Starts the update of this number, again in smaller steps until it fits.
@@ -50,6 +52,10 @@ class Fitting:
                 self._shrink(number)
         except DistxceptError as error:
             if isinstance(error, LostForMemoryError):
+                # TensorFlow cancels an update in the same way after a lost card, which less memory would not bring back.
+                lost_card = lost_card_error(self._training.engine, self._cards)
+                if lost_card is not None:
+                    raise lost_card from error
                 self._leave_smaller_plan(number, error)
                 # Alone, and with nothing half changed, no update is lost.
                 if self._training.engine.ranks == 1 and self._training.update.state.is_consistent():

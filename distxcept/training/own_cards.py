@@ -12,7 +12,14 @@ import tensorflow as tf
 
 from distxcept.config.schema import MemorySection
 from distxcept.engines import Engine
-from distxcept.errors import ConfigError, DistxceptError, DoesNotFitError, PeerLostError, on_all_ranks
+from distxcept.errors import (
+    ConfigError,
+    DistxceptError,
+    DoesNotFitError,
+    LostForMemoryError,
+    PeerLostError,
+    on_all_ranks,
+)
 from distxcept.memory.budget import cards_budget
 from distxcept.memory.cuda_cards import cuda_devices, places_of, read_devices
 from distxcept.memory.nvml import CardPlace, GpuState, read_cards
@@ -56,22 +63,30 @@ def check_cards_work(cards: Sequence[GpuState]) -> None:
 
 @contextmanager
 def lost_cards_named(engine: Engine) -> Iterator[None]:
-    """Around a training. Where it fails and one of its cards is lost, the error says so instead of TensorFlow's.
-
-    The launcher restarts ranks after PeerLostError; a single process ends with 1.
-    """
+    """Around a training. Where it fails and one of its cards is lost, the error says so instead of TensorFlow's."""
     places = places_of_devices(engine.devices())
     try:
         yield
     except Exception as error:
-        lost = [card for card in read_cards(places) if card.lost]
-        if not lost or isinstance(error, DistxceptError):
+        lost = lost_card_error(engine, places)
+        if lost is None or (isinstance(error, DistxceptError) and not isinstance(error, LostForMemoryError)):
             raise
-        kind = PeerLostError if engine.ranks > 1 else DistxceptError
-        raise kind(
-            f"{lost[0]} of {socket.gethostname()} was lost during the training ({lost[0].problem}); reset it "
-            "(nvidia-smi -r) or restart the machine, then run the same command again: it resumes from the last snapshot"
-        ) from error
+        raise lost from error
+
+
+def lost_card_error(engine: Engine, places: Sequence[CardPlace]) -> DistxceptError | None:
+    """The error that names the first of these cards that the driver has lost; None if it has all of them.
+
+    The launcher restarts ranks after PeerLostError; a single process ends with 1.
+    """
+    lost = [card for card in read_cards(places) if card.lost]
+    if not lost:
+        return None
+    kind = PeerLostError if engine.ranks > 1 else DistxceptError
+    return kind(
+        f"{lost[0]} of {socket.gethostname()} was lost during the training ({lost[0].problem}); reset it "
+        "(nvidia-smi -r) or restart the machine, then run the same command again: it resumes from the last snapshot"
+    )
 
 
 def places_of_devices(devices: Sequence[str]) -> list[CardPlace]:

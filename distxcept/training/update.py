@@ -143,18 +143,19 @@ class Update:
             tf.constant([float(stop)], tf.float64),
             tf.constant(prune_to, dtype),
         )
-        dense = all_real(batches)
+        real = real_virtual_batches(batches)
         # Padding needs more memory and is rare. With overlap, running out of memory there would end the process.
-        overlap = overlap and not padded and all(dense)
+        full = real == [batch.images.shape[0] for batch in batches]
+        overlap = overlap and not padded and full
         can_fuse = plan.lanes is None and dtype != tf.float64
         forms = tuple(
             Form(
                 parts=tuple(plan.parts(batch.images.shape[0])),
                 at_once=plan.side_by_side,
-                fused=can_fuse and real,
+                fused=number if can_fuse else 0,
                 remat=remat,
             )
-            for batch, real in zip(batches, dense, strict=True)
+            for batch, number in zip(batches, real, strict=True)
         )
         began, failed = time.time(), False
         try:
@@ -247,15 +248,16 @@ class Update:
         return tf.concat([counters, tf.stack([tf.cast(value, tf.float64) for value in outcome])], axis=0)
 
 
-def all_real(batches: list[Batch]) -> list[bool]:
-    """Eager. For each local replica whether all of its samples are real.
+def real_virtual_batches(batches: list[Batch]) -> list[int]:
+    """Eager. For each local replica how many of its virtual batches have real samples only, counted from its first.
 
-    A short update has padding in the last block only: the other replicas keep their form, which is traced already. Bad
-    images may be anywhere. Then all replicas take the form for padding, or each place would need a trace of its own.
+    A short update has padding in its last virtual batch only, so each virtual batch is computed in the same way on any
+    number of replicas. Bad images may be anywhere: then none counts, or each place would need a trace of its own.
     """
-    real = [bool(np.all(batch.mask)) for batch in batches]
-    last = max((number for number, batch in enumerate(batches) if batch.images.shape[0]), default=0)
-    return real if all(real[:last]) else [False] * len(batches)
+    real = [np.all(batch.mask, axis=1) for batch in batches]
+    if not np.all(np.concatenate(real)[:-1]):
+        return [0] * len(batches)
+    return [int(np.sum(of_replica)) for of_replica in real]
 
 
 def tied_to_device(value: tf.Tensor | tf.Variable) -> tf.Tensor:

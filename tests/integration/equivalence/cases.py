@@ -91,6 +91,11 @@ class Case:
         return cls(**{**fields, "features": tuple(fields["features"]), "extra": extra, "starved": starved})
 
     @property
+    def padded(self) -> bool:
+        """It has one update, which is short."""
+        return ("data.train.samples", SHORT_SAMPLES - GLOBAL) in self.extra
+
+    @property
     def reference(self) -> "Case":
         """The same training on one device, with nothing of the engine's own."""
         training = tuple((key, value) for key, value in self.extra if not key.startswith("engine."))

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 SECONDS_PER_CASE = 120
 PROGRAM = Path(__file__).with_name("run_cases.py")
-PROCESS_OF = {"single": "one", "mirrored2": "one", "mirrored3": "three"}
+PROCESS_OF = {"single": "single", "mirrored2": "mirrored", "mirrored3": "mirrored"}
 """Engines without a launcher, dealt to two processes that run side by side; Horovod's have a job each."""
 
 

@@ -123,11 +123,11 @@ def test_smaller_micro_batches_and_rematerialisation_take_less_and_longer():
         ("horovod", 2, {"overlap": "off"}, False),
         ("horovod", 2, {"reduction": "ordered", "lanes": 2}, False),
         ("horovod", 1, {}, False),
-        ("mirrored", 2, {}, False),
+        ("mirrored", 2, {}, True),
         ("single", 1, {}, False),
     ],
 )
-def test_ranks_that_reduce_while_they_compute_hold_both(engine, replicas, settings, counted):
+def test_replicas_that_reduce_while_they_compute_hold_both(engine, replicas, settings, counted):
     config = Config.model_validate(
         {
             "data": {"train": {"kind": "synthetic", "samples": 64, "classes": 10}},

@@ -30,15 +30,16 @@ def exact_sums(normalizer: VirtualBatchNormalizer) -> tf.Tensor:
     return tf.stack(list(pack.split(normalizer.moving_sums(pack)).values()))
 
 
-def run(mask, x, *, fused: bool, dtype=tf.float32, upstream=None) -> dict[str, np.ndarray]:
-    """Outputs, sums and gradients of a weighted sum of the outputs of real samples."""
+def run(mask, x, *, fused: bool | int, dtype=tf.float32, upstream=None) -> dict[str, np.ndarray]:
+    """Outputs, sums and gradients of a weighted sum of the outputs of real samples. `fused`: all, none, or so many
+    virtual batches."""
     mask = tf.constant(mask, tf.float32)
     weights = weights_of(dtype)
     x = tf.constant(x, dtype)
     flat = tf.reshape(mask, [-1, 1, 1, 1])
     if upstream is None:
         upstream = np.random.default_rng(5).normal(size=x.shape)
-    normalizer = VirtualBatchNormalizer(mask, fused=fused)
+    normalizer = VirtualBatchNormalizer(mask, fused=len(mask) if fused is True else int(fused))
     with tf.GradientTape() as tape:
         tape.watch([x, weights])
         y = normalizer("bn", x, weights)
@@ -67,6 +68,24 @@ def test_fused_equals_masked(groups: int, size: int, pixels: int):
     exact = run(mask, x, fused=False, dtype=tf.float64)
     assert_close(run(mask, x, fused=True), exact, 5e-6)
     assert_close(run(mask, x, fused=False), exact, 5e-6)
+
+
+def test_padding_in_the_last_virtual_batch_leaves_the_others_to_the_fast_kernel():
+    """Each virtual batch is computed as it would be alone, so it does not matter which of them share a micro batch."""
+    x = samples(12)
+    mask = np.array([[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0]])
+    upstream = np.random.default_rng(5).normal(size=x.shape)
+    found = run(mask, x, fused=2, upstream=upstream)
+    first = run(mask[:2], x[:8], fused=True, upstream=upstream[:8])
+    last = run(mask[2:], x[8:], fused=False, upstream=upstream[8:])
+    assert np.array_equal(found["y"], np.concatenate([first["y"], last["y"]]))
+    assert np.array_equal(found["x"], np.concatenate([first["x"], last["x"]]))
+    exact = run(mask, x, fused=False, dtype=tf.float64, upstream=upstream)
+    assert_close(
+        {name: found[name] for name in ("sums", "gamma", "beta")},
+        {n: exact[n] for n in ("sums", "gamma", "beta")},
+        5e-6,
+    )
 
 
 def test_one_single_element_has_no_variance():
@@ -143,7 +162,7 @@ def test_inference_and_frozen_layers_use_the_moving_statistics(dtype):
     expected = np.asarray(layer(x, training=False))
     tolerance = 1e-12 if dtype == tf.float64 else 1e-5
     assert np.allclose(normalize_by_moving("bn", x, weights), expected, atol=tolerance)
-    normalizer = VirtualBatchNormalizer(tf.ones([1, 3]), fused=False, frozen={"bn"})
+    normalizer = VirtualBatchNormalizer(tf.ones([1, 3]), fused=0, frozen={"bn"})
     assert np.array_equal(normalizer("bn", x, weights), normalize_by_moving("bn", x, weights))
     assert not normalizer.sums, "a frozen layer has no statistics to gather"
 
@@ -153,7 +172,7 @@ def test_inference_and_frozen_layers_use_the_moving_statistics(dtype):
 def test_half_precision_keeps_statistics_in_single(half, fused: bool):
     x = samples(8, 9) + 30.0
     weights = weights_of()
-    normalizer = VirtualBatchNormalizer(tf.ones([2, 4]), fused=fused)
+    normalizer = VirtualBatchNormalizer(tf.ones([2, 4]), fused=2 * fused)
     rounded = tf.cast(x, half)
     y = normalizer("bn", rounded, weights)
     assert y.dtype == half and exact_sums(normalizer).dtype == tf.float32

@@ -27,7 +27,8 @@ def test_a_sample_has_the_same_features_in_any_micro_batch(fused: bool) -> None:
     def features(micro: int) -> np.ndarray:
         @tf.function(autograph=False)
         def forward(x: tf.Tensor) -> tf.Tensor:
-            normalize = VirtualBatchNormalizer(tf.ones([micro // VIRTUAL, VIRTUAL]), fused=fused)
+            groups = micro // VIRTUAL
+            normalize = VirtualBatchNormalizer(tf.ones([groups, VIRTUAL]), fused=groups * fused)
             for block in model.blocks:
                 x = model.run_block(block, x, weights, normalize)
             return x

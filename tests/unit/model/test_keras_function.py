@@ -201,7 +201,7 @@ def test_batch_norm_by_virtual_batches_and_dropout_by_its_keys(in_float64):
 
     def run(part: slice, numbers: slice) -> tuple[np.ndarray, dict[str, tf.Tensor]]:
         mask = tf.ones([numbers.stop - numbers.start, 2])
-        normalizer = VirtualBatchNormalizer(mask, fused=False)
+        normalizer = VirtualBatchNormalizer(mask, fused=0)
         noise = found.dropout_noise(seeds[numbers], part.stop - part.start)
         logits = found(pixels[part], weights, normalizer, dtype=tf.float64, dropout_noise=noise)
         return logits.numpy(), {

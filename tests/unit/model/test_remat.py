@@ -28,7 +28,7 @@ def gradients(*, remat: bool, frozen: frozenset[str] = frozenset()):
 
     @tf.function(autograph=False)
     def step(images, weights):
-        normalize = VirtualBatchNormalizer(mask, fused=False, frozen=frozen)
+        normalize = VirtualBatchNormalizer(mask, fused=0, frozen=frozen)
         with tf.GradientTape() as tape:
             tape.watch([weights[name] for name in TRAINED])
             noise = MODEL.dropout_noise(seeds, images.shape[0])

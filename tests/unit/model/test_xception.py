@@ -72,7 +72,7 @@ def test_training_mode_gives_outputs_and_moving_statistics_of_keras(keras_featur
         if isinstance(layer, keras.layers.BatchNormalization) and layer.name.startswith("block")
     }
     keras_features.set_weights(before)
-    normalizer = VirtualBatchNormalizer(tf.ones([1, 4]), fused=True)
+    normalizer = VirtualBatchNormalizer(tf.ones([1, 4]), fused=1)
     found = PAPER(tf.constant(images), expected_weights, normalizer, dtype=tf.float32)
     assert relative(found, expected) < 1e-4
     assert len(normalizer.sums) == 40 and len(after) == 36

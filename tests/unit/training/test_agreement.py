@@ -12,7 +12,8 @@ from distxcept.training.agreement import ROUNDING, check_equal
 
 class Variable:
     def __init__(self, *copies: float):
-        self.copies = [np.full(3, copy, np.float32) for copy in copies]
+        kind = np.int64 if all(isinstance(copy, int) for copy in copies) else np.float32
+        self.copies = [np.full(3, copy, kind) for copy in copies]
 
     def assign(self, value: np.ndarray) -> None:
         self.copies = [value.copy() for _ in self.copies]
@@ -79,3 +80,10 @@ def test_what_no_rounding_explains_is_a_fault_of_different_cards_too():
     held = Held(Variable(1.0, 1.0 + 2 * ROUNDING), Devices("A100", "T4"))
     with pytest.raises(PeerLostError, match="more than rounding explains"):
         check_equal(held, "after update 5")
+
+
+def test_a_counter_that_differs_is_a_fault_however_large_it_is():
+    """A replica that is one update behind after many."""
+    held = Held(Variable(1_000_000, 999_999), Devices("A100", "T4"))
+    with pytest.raises(PeerLostError, match="more than rounding explains"):
+        check_equal(held, "after update 1000000")

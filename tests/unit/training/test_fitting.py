@@ -7,9 +7,10 @@ import pytest
 
 from distxcept.config.schema import Config
 from distxcept.engines.single import SingleEngine
-from distxcept.errors import DoesNotFitError, LostForMemoryError
+from distxcept.errors import DistxceptError, DoesNotFitError, LostForMemoryError
 from distxcept.memory.memory_plan import MemoryPlan, read_memory_plan
 from distxcept.memory.planning import build_plan
+from distxcept.training import fitting as fitting_module
 from distxcept.training.fitting import Fitting
 
 
@@ -62,6 +63,16 @@ def test_it_leaves_a_smaller_plan_behind(tmp_path):
     lost_in(tmp_path)
     left = read_memory_plan(tmp_path)
     assert left is not None and (left.micro, left.remat) == (16, False)
+
+
+def test_a_lost_card_is_no_want_of_memory(tmp_path, monkeypatch):
+    """TensorFlow cancels the update of the other devices in both cases."""
+    lost = DistxceptError("GPU 1 was lost")
+    monkeypatch.setattr(fitting_module, "lost_card_error", lambda engine, places: lost)
+    with pytest.raises(DistxceptError) as caught:
+        fitting(tmp_path).run(1, lose)
+    assert caught.value is lost
+    assert read_memory_plan(tmp_path) is None
 
 
 def test_a_disk_that_takes_nothing_hides_nothing(tmp_path):

@@ -6,7 +6,14 @@ from types import SimpleNamespace
 import pytest
 
 from distxcept.config.schema import MemorySection
-from distxcept.errors import ConfigError, DistxceptError, DoesNotFitError, PeerLostError, StopRequested
+from distxcept.errors import (
+    ConfigError,
+    DistxceptError,
+    DoesNotFitError,
+    LostForMemoryError,
+    PeerLostError,
+    StopRequested,
+)
 from distxcept.memory.budget import GPU_OWN_BYTES, cards_budget
 from distxcept.memory.cuda_cards import CudaDevice
 from distxcept.memory.nvml import CardPlace
@@ -124,14 +131,15 @@ def test_a_lost_card_is_told_before_the_start(monkeypatch):
     assert caught.value.exit_code == 1
 
 
+@pytest.mark.parametrize("error", [RuntimeError("CUDA_ERROR_UNKNOWN"), LostForMemoryError("on one device")])
 @pytest.mark.parametrize(("ranks", "code"), [(1, 1), (2, 6)])
-def test_a_card_lost_during_the_training_is_named(third_of_four, monkeypatch, ranks, code):
+def test_a_card_lost_during_the_training_is_named(third_of_four, monkeypatch, ranks, code, error):
     engine = SimpleNamespace(devices=lambda: ["GPU:0"], ranks=ranks)
     state = card(1, lost=True, problem="GPU is lost")
     monkeypatch.setattr(own_cards, "read_cards", lambda places: [state] if places == [CardPlace(1)] else [])
     said = pytest.raises(DistxceptError, match=r"GPU 1 of .* was lost during the training")
     with said as caught, lost_cards_named(engine):
-        raise RuntimeError("CUDA_ERROR_UNKNOWN")
+        raise error
     assert caught.value.exit_code == code
     assert isinstance(caught.value, PeerLostError) == (ranks > 1)
 

@@ -14,8 +14,8 @@ class Seen(Exception):
     pass
 
 
-def form_of(*, padded: bool, masks: list[list[float]]) -> tuple[bool, list[bool]]:
-    """Whether the reduction overlaps, and for each replica whether its batch norm uses the fused kernel."""
+def form_of(*, padded: bool, masks: list[list[float]]) -> tuple[bool, list[int]]:
+    """Whether the reduction overlaps, and for each replica how many of its virtual batches use the fused kernel."""
 
     def step(batches, common, **form):
         raise Seen(form["overlap"], [one.fused for one in form["forms"]])
@@ -30,20 +30,21 @@ def form_of(*, padded: bool, masks: list[list[float]]) -> tuple[bool, list[bool]
     return seen.value.args
 
 
-FULL, SHORT = [1, 1, 1, 1], [1, 1, 1, 0]
+FULL, SHORT, BAD = [1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 1, 1]
 
 
 def test_an_update_with_padding_needs_more_memory_and_is_reduced_when_its_work_is_done():
     """Then a rank that has too little of it can still say so."""
-    assert form_of(padded=False, masks=[FULL]) == (True, [True])
-    assert form_of(padded=True, masks=[FULL]) == (False, [True]), "padding on another rank"
-    assert form_of(padded=False, masks=[SHORT]) == (False, [False]), "an image that cannot be read"
+    assert form_of(padded=False, masks=[FULL]) == (True, [2])
+    assert form_of(padded=True, masks=[FULL]) == (False, [2]), "padding on another rank"
+    assert form_of(padded=False, masks=[SHORT]) == (False, [1]), "an image that cannot be read"
 
 
-def test_padding_in_the_last_block_leaves_the_other_replicas_as_they_are():
-    assert form_of(padded=True, masks=[FULL, FULL, SHORT]) == (False, [True, True, False])
+def test_padding_leaves_all_other_virtual_batches_as_they_are():
+    assert form_of(padded=True, masks=[FULL, FULL, SHORT]) == (False, [2, 2, 1])
 
 
 def test_bad_images_anywhere_are_one_form_for_all_replicas():
-    assert form_of(padded=False, masks=[SHORT, FULL]) == (False, [False, False])
-    assert form_of(padded=False, masks=[FULL, SHORT, SHORT]) == (False, [False, False, False])
+    assert form_of(padded=False, masks=[SHORT, FULL]) == (False, [0, 0])
+    assert form_of(padded=False, masks=[FULL, BAD]) == (False, [0, 0])
+    assert form_of(padded=True, masks=[FULL, BAD, SHORT]) == (False, [0, 0, 0])

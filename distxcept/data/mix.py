@@ -19,7 +19,7 @@ def mix(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Traced, on the replica. Mixes images [groups · v, h, w, 3] and labels [groups · v, classes] of some float type.
 
-    `weights` is [groups · v]; `seeds` is int32 [groups, 2] with a static number of groups, one for each virtual
+    `weights` is [groups · v]; `seeds` is int64 [groups, 2] with a static number of groups, one for each virtual
     batch; `mixup` and `cutmix` are the alphas, 0 for off.
     """
     if not mixup and not cutmix:
@@ -31,7 +31,7 @@ def mix(
             tf.split(images, groups),
             tf.split(labels, groups),
             tf.split(weights, groups),
-            tf.unstack(seeds),
+            [seeds[k] for k in range(groups)],  # a GPU unstacks int64 on the host
             strict=True,
         )
     ]
@@ -63,15 +63,17 @@ def _mix_group(
 
 def _partners(weights: tf.Tensor, draw: tf.Tensor) -> tf.Tensor:
     """Each real sample gets the one that stands a random number of real samples further; others keep themselves."""
-    size = weights.shape[0]
+    # Places as float32, which is exact for them: a GPU would compute int32 on the host.
     real = weights > 0
-    count = tf.reduce_sum(tf.cast(real, tf.int32))
-    rank = tf.cumsum(tf.cast(real, tf.int32)) - 1
-    shift = 1 + tf.cast(draw * tf.cast(count - 1, tf.float32), tf.int32)
+    counted = tf.cast(real, tf.float32)
+    count, rank = tf.reduce_sum(counted), tf.cumsum(counted) - 1
+    shift = 1 + tf.floor(draw * (count - 1))
+    own = tf.range(weights.shape[0], dtype=tf.float32)
     # Real samples first, in their order: position in this list is the rank.
-    order = tf.argsort(tf.where(real, 0, 1), stable=True)
-    partner = tf.gather(order, tf.math.floormod(rank + shift, tf.maximum(count, 1)))
-    return tf.where(real, partner, tf.range(size))
+    order = tf.cast(tf.argsort(1 - counted, stable=True), tf.float32)
+    place = tf.math.floormod(rank + shift, tf.maximum(count, 1))
+    partner = tf.gather(order, tf.cast(place, tf.int32))
+    return tf.cast(tf.where(real, partner, own), tf.int32)
 
 
 def _patch(share: tf.Tensor, draw_y: tf.Tensor, draw_x: tf.Tensor, height: int, width: int) -> tf.Tensor:
@@ -90,9 +92,9 @@ def _share(draw: tf.Tensor, alpha: float) -> tf.Tensor:
     """A draw of Beta(alpha, alpha) from a uniform one: its quantile, read from a table."""
     table = tf.constant(beta_quantiles(alpha), tf.float32)
     place = draw * (_KNOTS - 1)
-    below = tf.minimum(tf.cast(place, tf.int32), _KNOTS - 2)
-    low, high = tf.gather(table, below), tf.gather(table, below + 1)
-    return low + (high - low) * (place - tf.cast(below, tf.float32))
+    below = tf.minimum(tf.floor(place), _KNOTS - 2)
+    low, high = (tf.gather(table, tf.cast(below + step, tf.int32)) for step in (0, 1))
+    return low + (high - low) * (place - below)
 
 
 @cache

@@ -1,29 +1,41 @@
 """Audit of the traced update: has every operation a GPU kernel, and how many operations, copies and traces does it cost?
 
-No GPU is needed and nothing is timed. Logical CPUs stand for the devices and one more for the host, so that TensorFlow
-places every operation and every copy as it would with GPUs. Kernels are looked up in the registry of the installed wheel,
-which knows those of GPUs also where there is none.
+No GPU is needed and nothing is timed. Logical CPUs stand for the devices and one more for the host; graphs.py reads the
+graphs as if the devices were GPUs.
 
     a short run on the devices      → how often Python waits for them
-    one update on the devices       → its graph, as placed and as optimised; the copies between its partitions
-    one micro step on a device      → its graph
+    one update on the devices       → its graph: kernels, operations and copies of reduce and apply
+    one update with early packs     → its graph: which gradients each reduction waits for
+    one micro step on a device      → its graph: kernels, operations and copies
     Xception of Keras, one pass     → its graph, for comparison
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
-from tensorflow.python.eager import context as eager_context
-from tensorflow.python.framework import kernels
 
 from distxcept.batching import plan_batches
 from distxcept.config.schema import Config
+from distxcept.doctor.graphs import (
+    OF_HOROVOD,
+    STRUCTURE,
+    Copy,
+    Graph,
+    Graphs,
+    count,
+    described,
+    graphs_of,
+    has_gpu_kernel,
+    noting_bytes,
+    on_host,
+    xla_compiles,
+)
 from distxcept.doctor.waits import count_waits
 from distxcept.engines import Engine
 from distxcept.engines.devices import prepare_devices
@@ -40,33 +52,40 @@ HOST_OPERATIONS = {
     "Timestamp": "reads the clock of the host, with several ranks only",
     "Identity": "hands a value on",
     "Pack": "bounds of a slice",
+    **dict.fromkeys(
+        ("Mul", "Floor", "Cast", "Greater"), "how many weights of a kernel are pruned, and whether any"
+    ),
 }
 """What an update may compute on the host, and why."""
-STRUCTURE = {
-    "_Arg", "_Retval", "_Send", "_Recv", "_HostSend", "_HostRecv", "NoOp", "Const", "Placeholder", "Enter", "Exit", "Merge",
-    "Switch", "NextIteration", "LoopCond", "PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile", "If",
-    "StatelessIf", "_DeviceArg", "_DeviceRetval",
-}  # fmt: skip
-"""Operations that compute nothing: TensorFlow has them for every device."""
-UNCOUNTED = {"Const", "NoOp", "_Arg", "_Retval", "Identity", "Placeholder"}
-IN_HOST_MEMORY = (tf.int32, tf.bool, tf.string, tf.resource)
-"""Types that an operation on a GPU mostly keeps in host memory, so that to send them is no copy from or to the card."""
-
 MICRO_BATCH = "Slice"
 """The operation that cuts a micro batch: what a device needs from the host in each micro step."""
+REDUCTIONS = {"CollectiveReduceV2", *OF_HOROVOD}
+KERNEL_GRADIENTS = {"Conv2DBackpropFilter", "DepthwiseConv2dNativeBackpropFilter"}
+
+MOST_FROM_HOST = 4
+"""Images, labels and weights of the samples, and numbers of virtual batches, in each micro step."""
+MOST_TO_HOST = 1
+"""The outcome of an update."""
+
 MICRO_STEP_TIMES_KERAS = 1.10
 MOST_APPLY_OPERATIONS = 500
-
-Nodes = Sequence[node_def_pb2.NodeDef]
+MOST_FROM_HOST = 4
+"""Images, labels and weights of the samples, and numbers of virtual batches, in each micro step."""
+MOST_PACK_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True)
-class Graphs:
-    """Of one traced function: as TensorFlow placed it, as it optimised it, and what each device got."""
+class Limits:
+    """The most that an update with this config may cost."""
 
-    placed: Nodes
-    optimised: Nodes
-    partitions: Sequence[Nodes]
+    apply_operations: int
+    from_host: int
+    """Copies in a micro step."""
+    to_host: int
+    """Copies in reduce and apply. Python fetches the outcome itself, later."""
+    waits: int | None
+    """Of Python in an update, after the next one was started. None: several ranks read each outcome before the next update,
+    since a rank without memory may have to repeat this one, and talk to each other in between."""
 
 
 @dataclass(frozen=True)
@@ -74,53 +93,69 @@ class Audit:
     devices: int
     without_kernel: Mapping[str, int]
     """Operation with its types → how often; these have no kernel for a GPU."""
-    on_host: Mapping[str, int]
+    without_xla: Mapping[str, int]
+    """Of the operations that XLA has to compile, those that it cannot compile for a GPU."""
+    strange_on_host: Mapping[str, int]
+    """Operations that run on the host without a known reason."""
     micro_step_operations: int
     keras_operations: int
     """Of one forward and backward pass; 0 where it was not counted."""
     apply_operations: int
     """Of one replica outside of its micro steps: reduce and apply."""
-    copies_between_devices: int
-    """In each micro step."""
-    copies_to_device: Mapping[str, int]
-    """In each micro step of a replica, by the operation that is copied."""
-    copies_from_device: Mapping[str, int]
+    micro_step_copies: "Copies"
+    """Of one replica."""
+    apply_copies: "Copies"
+    """Of one replica outside of its micro steps."""
+    largest_pack_bytes: int
+    """0 where nothing is reduced."""
+    early: Sequence[int] | None
+    """For each pack of kernels, in their order, the kernels whose gradients its reduction waits for; None if not read."""
     traces: int
     """Of the micro step, for one form and all replicas."""
     waits: float
     """How often Python waits for a device in one update of a run."""
     reads_late: bool
     """The outcome of an update is read when the next one has been started."""
-    most_apply_operations: int
-    strange_on_host: Mapping[str, int] = field(default_factory=dict)
+    limits: Limits
 
     @property
     def problems(self) -> list[str]:
         found = [f"{name} has no GPU kernel (used {times} ×)" for name, times in self.without_kernel.items()]
+        found += [f"XLA cannot compile {name} (used {times} ×)" for name, times in self.without_xla.items()]
         found += [f"{name} runs on the host (used {n} ×)" for name, n in self.strange_on_host.items()]
-        if self.copies_between_devices:
-            found.append(f"{self.copies_between_devices} tensors cross between devices in every micro step")
-        if set(self.copies_to_device) - {MICRO_BATCH}:
-            found.append(f"copies from the host in a micro step: {_listed(self.copies_to_device)}")
-        if self.copies_from_device:
-            found.append(f"a micro step copies to the host: {_listed(self.copies_from_device)}")
-        if (
-            self.keras_operations
-            and self.micro_step_operations > MICRO_STEP_TIMES_KERAS * self.keras_operations
-        ):
+        step, apply, limits = self.micro_step_copies, self.apply_copies, self.limits
+        if step.between_devices:
+            found.append(
+                f"tensors cross between devices in every micro step: {_listed(step.between_devices)}"
+            )
+        if sum(step.from_host.values()) > limits.from_host:
+            found.append(f"copies from the host in a micro step: {_listed(step.from_host)}")
+        if step.to_host:
+            found.append(f"a micro step copies to the host: {_listed(step.to_host)}")
+        if sum(apply.to_host.values()) > limits.to_host:
+            found.append(f"reduce and apply copy to the host: {_listed(apply.to_host)}")
+        if 0 < self._most_step_operations < self.micro_step_operations:
             found.append(
                 f"a micro step has {self.micro_step_operations} operations, more than {MICRO_STEP_TIMES_KERAS} × "
                 f"{self.keras_operations} of Keras"
             )
-        if self.apply_operations > self.most_apply_operations:
+        if self.apply_operations > limits.apply_operations:
+            found.append(f"apply has {self.apply_operations} operations, more than {limits.apply_operations}")
+        if self.largest_pack_bytes > MOST_PACK_BYTES:
+            found.append(f"a pack of {self.largest_pack_bytes} bytes is reduced, more than {MOST_PACK_BYTES}")
+        if self.early is not None and (not self.early or list(self.early) != sorted(set(self.early))):
             found.append(
-                f"apply has {self.apply_operations} operations, more than {self.most_apply_operations}"
+                f"packs are not reduced as their gradients become ready: they wait for {self.early} kernels"
             )
         if self.traces != 1:
             found.append(f"the micro step was traced {self.traces} times for {self.devices} devices")
-        if self.waits > 1 or not self.reads_late:
+        if limits.waits is not None and (self.waits > limits.waits or not self.reads_late):
             found.append(f"Python waits {self.waits:g} times in an update, or before the next one is started")
         return found
+
+    @property
+    def _most_step_operations(self) -> int:
+        return round(MICRO_STEP_TIMES_KERAS * self.keras_operations)
 
     def rows(self) -> list[dict[str, Any]]:
         """For reports: what was counted, the count, and the most that is allowed."""
@@ -128,80 +163,161 @@ class Audit:
         def row(what: str, count: float, most: int | None = None) -> dict[str, Any]:
             return {"what": what, "count": count, "most": most}
 
-        keras = round(MICRO_STEP_TIMES_KERAS * self.keras_operations) or None
+        step, apply, limits = self.micro_step_copies, self.apply_copies, self.limits
         return [
             row("operations without a GPU kernel", sum(self.without_kernel.values()), 0),
-            row("operations of a micro step", self.micro_step_operations, keras),
+            row("operations of a micro step", self.micro_step_operations, self._most_step_operations or None),
             row("operations of Keras' Xception, forward and backward", self.keras_operations),
             row(
                 "operations of reduce and apply, on each device",
                 self.apply_operations,
-                self.most_apply_operations,
+                limits.apply_operations,
             ),
-            row("copies between devices in a micro step", self.copies_between_devices, 0),
-            row("copies from the host in a micro step", sum(self.copies_to_device.values())),
-            row("copies to the host in a micro step", sum(self.copies_from_device.values()), 0),
+            row("copies between devices in a micro step", sum(step.between_devices.values()), 0),
+            row("copies from the host in a micro step", sum(step.from_host.values()), limits.from_host),
+            row("copies to the host in a micro step", sum(step.to_host.values()), 0),
+            row("copies to the host in reduce and apply", sum(apply.to_host.values()), limits.to_host),
+            row("bytes of the largest pack that is reduced", self.largest_pack_bytes, MOST_PACK_BYTES),
             row("traces of the micro step", self.traces, 1),
-            row("waits of Python in an update", self.waits, 1),
+            row("waits of Python in an update", self.waits, limits.waits),
         ]
 
 
+@dataclass(frozen=True)
+class Copies:
+    """Of one device, by the operation whose result is copied."""
+
+    from_host: Mapping[str, int]
+    to_host: Mapping[str, int]
+    between_devices: Mapping[str, int]
+
+    @classmethod
+    def of(cls, copies: Iterable[Copy], device: str) -> "Copies":
+        mine = [copy for copy in copies if device in (copy.source, copy.target)]
+        return cls(
+            Counter(copy.what for copy in mine if copy.from_host),
+            Counter(copy.what for copy in mine if copy.to_host),
+            Counter(copy.what for copy in mine if not (copy.from_host or copy.to_host)),
+        )
+
+
 def audit_update(
-    number: int, overrides: Mapping[str, Any] | None = None, *, padded: bool = False, keras: bool = True
+    number: int,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    padded: bool = False,
+    keras: bool = True,
+    early: bool = True,
 ) -> Audit:
     """Eager. `number` of devices: the first audit of a process fixes how many there can be. `overrides` are sections of the
-    config; with `padded` the update has samples of weight zero; with `keras` it is compared with Xception of Keras."""
+    config; with `padded` the update has samples of weight zero; with `keras` it is compared with Xception of Keras; with
+    `early` an update whose packs leave early is read too."""
     devices = [f"CPU:{place}" for place in range(1, number + 1)]
     if tf.config.get_logical_device_configuration(tf.config.list_physical_devices("CPU")[0]) is None:
         prepare_devices(["CPU:0", *devices], threads=None)
-    config = Config.model_validate(_config(number, overrides or {}))
-    engine: Engine = MirroredEngine(devices) if len(devices) > 1 else SingleEngine(devices[0])
+    # Else operations would be fused as only CPUs can.
+    tf.config.optimizer.set_experimental_options({"remapping": False})
+    config = audit_config(number, overrides or {})
+    jit = config.engine.jit == "on"
+    engine: Engine = (
+        MirroredEngine(devices, jit=jit) if len(devices) > 1 else SingleEngine(devices[0], jit=jit)
+    )
+    return audit_engine(engine, config, padded=padded, keras=keras, early=early)
+
+
+def audit_engine(engine: Engine, config: Config, *, padded: bool, keras: bool, early: bool) -> Audit:
+    """Eager, on all ranks. The devices of the engine are CPUs other than the first, which is the host."""
     model = Xception.of(config.model, CLASSES, dropout=config.model.dropout)  # as for a GPU
     update = Update(config, engine, model, Objective(CLASSES, config.model.label_smoothing))
     waits = count_waits(engine)
-    whole = _graphs_of(lambda: _run(update, config, padded=padded))[-1]
-    micro_steps = [_micro_step_graphs(one, devices[0]) for one in update.accumulator.micro_step.traced]
-    placed = [*whole.placed, *(node for graphs in micro_steps for node in graphs.placed)]
-    on_host = Counter(node.op for node in placed if _on_host(node) and node.op not in STRUCTURE)
-    inside = [node for node in whole.optimised if _on(node, devices[0]) and _in_loop(node)]
-    outside = [node for node in whole.optimised if _on(node, devices[0]) and not _in_loop(node)]
-    in_loop = [send for partition in whole.partitions for send in _sends(partition) if send.in_loop]
-    in_loop += [send for graphs in micro_steps for part in graphs.partitions for send in _sends(part)]
+    device = engine.devices()[0]
+    with noting_bytes(REDUCTIONS) as packs:
+        # Several ranks apply their sums in a call of its own.
+        functions = graphs_of(lambda: _run(update, config, padded=padded))[-2 if engine.ranks > 1 else -1 :]
+        traced = list(update.accumulator.micro_step.traced)
+        overlaps = engine.replicas > 1 and not engine.jit and config.engine.reduction == "fast"
+        can_be_early = early and overlaps and not padded
+        leaving = graphs_of(lambda: _run(update, config, overlap=True)) if can_be_early else []
+    steps = [_micro_step_graphs(one, device) for one in traced]
+    nodes = [node for one in (*functions, *steps) for kind in (one.traced, one.optimised) for node in kind]
+    graphs = [Graph(one.optimised) for one in functions]
+    inside = [node for graph in graphs for node in graph.nodes if graph.in_loop(node.name)]
+    outside = [node for graph in graphs for node in graph.nodes if not graph.in_loop(node.name)]
+    in_loop = [copy for graph in graphs for copy in graph.copies() if graph.in_loop(copy.node)]
+    apart = [copy for graph in graphs for copy in graph.copies() if not graph.in_loop(copy.node)]
     return Audit(
-        devices=number,
-        most_apply_operations=_most_apply_operations(config, update),
+        devices=engine.replicas,
         without_kernel=Counter(
-            _described(node) for node in placed if not _on_host(node) and not has_gpu_kernel(node)
+            described(node) for node in nodes if not on_host(node) and not has_gpu_kernel(node)
         ),
-        on_host=on_host,
-        strange_on_host={op: n for op, n in on_host.items() if op not in HOST_OPERATIONS},
-        micro_step_operations=max(_count(graphs.optimised) for graphs in micro_steps) + _count(inside),
+        without_xla=Counter(
+            described(node) for one in traced for node in _compiled(one) if not xla_compiles(node)
+        ),
+        strange_on_host=Counter(
+            node.op
+            for node in nodes
+            if on_host(node) and node.op not in STRUCTURE and node.op not in HOST_OPERATIONS
+        ),
+        micro_step_operations=max(count(_on(device, one.optimised)) for one in steps)
+        + count(_on(device, inside)),
         keras_operations=keras_operations(config.model.image_size) if keras else 0,
-        apply_operations=_count(outside),
-        copies_between_devices=sum(not (send.from_host or send.to_host) for send in in_loop),
-        copies_to_device=Counter(s.what for s in in_loop if s.from_host and s.target.endswith(devices[0])),
-        copies_from_device=Counter(s.what for s in in_loop if s.to_host and s.source.endswith(devices[0])),
-        traces=len(update.accumulator.micro_step.traced),
+        apply_operations=count(_on(device, outside)),
+        micro_step_copies=Copies.of(
+            [*in_loop, *(copy for one in steps for copy in Graph(one.optimised).copies())], device
+        ),
+        apply_copies=Copies.of(apart, device),
+        largest_pack_bytes=max(packs.values(), default=0),
+        early=_kernels_waited_for(leaving, device) if can_be_early else None,
+        traces=len(traced),
         waits=waits.in_an_update,
         reads_late=waits.late,
+        limits=_limits(config, update),
     )
 
 
-def _most_apply_operations(config: Config, update: Update) -> int:
-    """LAMB needs two norms of each kernel, pruning sorts each, and an ordered sum adds lane by lane."""
-    kernels = sum(len(pack.parameters) for pack in update.state.packs if pack.decays)
+def _compiled(traced: Any) -> list[node_def_pb2.NodeDef]:
+    """The operations that XLA gets."""
+    library = traced.inlined.graph.as_graph_def().library.function
+    return [node for one in library if one.attr["_XlaMustCompile"].b for node in one.node_def]
+
+
+def _kernels_waited_for(graphs: Iterable[Graphs], device: str) -> list[int]:
+    """For each reduction of kernels' gradients in the order of the packs: the kernels whose gradients it waits for."""
+    found = []
+    for graph in (Graph(one.optimised) for one in graphs):
+        for node in _on(device, graph.nodes):
+            if node.op in REDUCTIONS:
+                before = graph.ancestors(node.name, stop_at=REDUCTIONS)
+                found.append(sum(graph.by_name[name].op in KERNEL_GRADIENTS for name in before))
+    return [number for number in found if number]
+
+
+def _limits(config: Config, update: Update) -> Limits:
+    """LAMB needs two norms of each kernel, pruning sorts each, and an ordered sum adds lane by lane.
+
+    With an ordered sum TensorFlow gathers the shapes of all tensors first, on the host. With several ranks the host notes
+    when the sums of a rank are ready.
+    """
+    packs = update.state.packs
+    kernels = sum(len(pack.parameters) for pack in packs if pack.decays)
     more = 4 * (config.optimizer.name == "lamb") + 40 * (config.optimizer.pruning is not None)
-    lanes = 2 * update.engine.replicas if config.engine.reduction == "ordered" else 0
-    return MOST_APPLY_OPERATIONS + more * kernels + 4 * lanes * (len(update.state.packs) + 2)
+    ordered = config.engine.reduction == "ordered"
+    lanes = 2 * update.engine.replicas if ordered else 0
+    return Limits(
+        apply_operations=MOST_APPLY_OPERATIONS + more * kernels + 4 * lanes * (len(packs) + 2),
+        from_host=MOST_FROM_HOST + ordered,
+        to_host=(len(packs) + 2) * ordered + (update.engine.ranks > 1),
+        waits=1 if update.engine.ranks == 1 else None,
+    )
 
 
 CLASSES, SAMPLES_OF_VIRTUAL, VIRTUAL_PER_DEVICE = 5, 2, 3
 
 
-def _config(devices: int, overrides: Mapping[str, Any]) -> dict[str, Any]:
+def audit_config(devices: int, overrides: Mapping[str, Any]) -> Config:
     """Three micro steps a replica; Adam with a moving average, unless the overrides say otherwise."""
     base: dict[str, dict[str, Any]] = {
-        "model": {"image_size": 71, "width": 0.125},
+        "model": {"image_size": 71},
         "data": {"train": {"kind": "synthetic", "samples": 8, "classes": CLASSES}},
         "batch": {
             "global": devices * VIRTUAL_PER_DEVICE * SAMPLES_OF_VIRTUAL,
@@ -212,10 +328,10 @@ def _config(devices: int, overrides: Mapping[str, Any]) -> dict[str, Any]:
     }
     for section, values in overrides.items():
         base[section] = {**base.get(section, {}), **values} if isinstance(values, Mapping) else values
-    return base
+    return Config.model_validate(base)
 
 
-def _run(update: Update, config: Config, *, padded: bool) -> None:
+def _run(update: Update, config: Config, *, padded: bool = False, overlap: bool = False) -> None:
     batch, replicas = config.batch, update.engine.replicas
     assert isinstance(batch.micro, int)
     plan = plan_batches(
@@ -229,7 +345,8 @@ def _run(update: Update, config: Config, *, padded: bool) -> None:
     size, virtual = config.model.image_size, plan.virtual_per_update
     blocks = plan.blocks(virtual)
     batches = []
-    for number, block in enumerate(blocks):
+    for number in update.engine.local_replicas:
+        block = blocks[number]
         shape = (len(block), batch.virtual)
         mask = np.ones(shape, np.float32)
         if padded:
@@ -245,8 +362,16 @@ def _run(update: Update, config: Config, *, padded: bool) -> None:
                     bounds,
                 )
             )
-    with tf.device("CPU:0"):
-        update(batches, plan, key=1, rate=0.01, padded=padded, remat=config.memory.remat == "on")
+    with tf.device(update.engine.devices()[0]):  # TensorFlow prefers a GPU to the host
+        update(
+            batches,
+            plan,
+            key=1,
+            rate=0.01,
+            padded=padded,
+            overlap=overlap,
+            remat=config.memory.remat == "on",
+        )
 
 
 def _micro_step_graphs(traced: Any, device: str) -> Graphs:
@@ -257,7 +382,7 @@ def _micro_step_graphs(traced: Any, device: str) -> Graphs:
         def run() -> None:
             traced.inlined(*arguments)
 
-        return max(_graphs_of(run), key=lambda graphs: len(graphs.placed))
+        return max(graphs_of(run), key=lambda graphs: len(graphs.traced))
 
 
 @cache
@@ -276,95 +401,13 @@ def keras_operations(size: int) -> int:
             return [loss, *tape.gradient(loss, model.trainable_variables)]
 
         images, labels = tf.zeros([2, size, size, 3]), tf.zeros([2], tf.int32)
-        graphs = _graphs_of(lambda: step(images, labels))
-    return max(_count(one.optimised) for one in graphs)
+        graphs = graphs_of(lambda: step(images, labels))
+    return max(count(one.optimised) for one in graphs)
 
 
-def _graphs_of(run: Any) -> list[Graphs]:
-    """The graphs of all functions that this starts, in the order in which TensorFlow made them."""
-    context = eager_context.context()
-    context.enable_run_metadata()
-    try:
-        run()
-        found = context.export_run_metadata().function_graphs
-    finally:
-        context.disable_run_metadata()
-    return [
-        Graphs(
-            one.pre_optimization_graph.node,
-            one.post_optimization_graph.node,
-            [partition.node for partition in one.partition_graphs],
-        )
-        for one in found
-    ]
-
-
-def _count(nodes: Nodes) -> int:
-    return sum(node.op not in UNCOUNTED for node in nodes)
-
-
-def _on_host(node: node_def_pb2.NodeDef) -> bool:
-    return node.device.endswith("CPU:0")
-
-
-def _on(node: node_def_pb2.NodeDef, device: str) -> bool:
-    return node.device.endswith(device)
-
-
-def _in_loop(node: node_def_pb2.NodeDef) -> bool:
-    return "while/body/" in node.name
-
-
-def _described(node: node_def_pb2.NodeDef) -> str:
-    types = sorted({tf.as_dtype(a.type).name for a in node.attr.values() if a.WhichOneof("value") == "type"})
-    return f"{node.op} ({', '.join(types)})"
+def _on(device: str, nodes: Iterable[node_def_pb2.NodeDef]) -> list[node_def_pb2.NodeDef]:
+    return [node for node in nodes if node.device.endswith(device)]
 
 
 def _listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} ({times} ×)" for name, times in counts.items())
-
-
-def has_gpu_kernel(node: node_def_pb2.NodeDef) -> bool:
-    """Whether the wheel has a kernel for GPUs with the types of this node."""
-    if node.op in STRUCTURE:
-        return True
-    return any(
-        kernel.device_type in ("GPU", "DEFAULT")
-        and all(_allows(constraint, node) for constraint in kernel.constraint)
-        for kernel in kernels.get_registered_kernels_for_op(node.op).kernel
-    )
-
-
-def _allows(constraint: Any, node: node_def_pb2.NodeDef) -> bool:
-    return node.attr[constraint.name].type in constraint.allowed_values.list.type
-
-
-@dataclass(frozen=True)
-class Send:
-    what: str
-    source: str
-    target: str
-    in_loop: bool
-
-    @property
-    def from_host(self) -> bool:
-        return self.source.endswith("CPU:0")
-
-    @property
-    def to_host(self) -> bool:
-        return self.target.endswith("CPU:0")
-
-
-def _sends(partition: Nodes) -> Iterator[Send]:
-    """Tensors that leave a device. What only tells another device to start, or lies in host memory, is no copy."""
-    by_name = {node.name: node for node in partition}
-    for node in partition:
-        if node.op != "_Send":
-            continue
-        sent = by_name.get(node.input[0].partition(":")[0].lstrip("^"))
-        signal = sent is not None and sent.op == "Const"
-        if signal or tf.as_dtype(node.attr["T"].type) in IN_HOST_MEMORY:
-            continue
-        source, target = (node.attr[name].s.decode() for name in ("send_device", "recv_device"))
-        what = sent.op if sent is not None else node.name
-        yield Send(what, source, target, sent is not None and _in_loop(sent))

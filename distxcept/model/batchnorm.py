@@ -143,13 +143,12 @@ class VirtualBatchNormalizer:
     ) -> tuple[tf.Tensor, Statistics]:
         dtype = gamma.dtype
         grouped = tf.reshape(tf.cast(x, dtype), [*mask.shape, *x.shape[1:]])
-        count = _count(mask, dtype)
-        mask = tf.cast(mask, dtype)[:, :, None, None, None]
         # A virtual batch without a single real sample has no statistics; dividing by one keeps it finite.
-        elements = tf.maximum(count, 1.0) * float(x.shape[1] * x.shape[2])
-        mean = tf.reduce_sum(grouped * mask, axis=[1, 2, 3]) / elements
+        elements = tf.maximum(_count(mask, dtype), 1.0) * float(x.shape[1] * x.shape[2])
+        share = (tf.cast(mask, dtype) / elements)[:, :, None, None, None]
+        mean = tf.reduce_sum(grouped * share, axis=[1, 2, 3])
         centred = grouped - mean[:, None, None, None, :]
-        variance = tf.reduce_sum(tf.square(centred) * mask, axis=[1, 2, 3]) / elements
+        variance = tf.reduce_sum(tf.square(centred) * share, axis=[1, 2, 3])
         scale = gamma * tf.math.rsqrt(variance + epsilon)
         y = centred * scale[:, None, None, None, :] + beta
         return tf.cast(tf.reshape(y, x.shape), x.dtype), Statistics(mean, variance)

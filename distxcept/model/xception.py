@@ -101,7 +101,7 @@ def draw_noise(seeds: tf.Tensor, samples: int, *features: int) -> tf.Tensor:
     """Uniform numbers that depend on the virtual batch's seed and the place in it, not on who computes them."""
     shape = [samples // seeds.shape[0], *features]
     return tf.concat(
-        [tf.random.stateless_uniform(shape, seed, alg="philox") for seed in tf.unstack(seeds)], axis=0
+        [tf.random.stateless_uniform(shape, seeds[k], alg="philox") for k in range(seeds.shape[0])], axis=0
     )
 
 

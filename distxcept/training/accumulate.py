@@ -151,7 +151,7 @@ class Accumulator:
             )
 
         if not form.parts:
-            return self.zeros(key)
+            return self.zeros(scale)
         if len(form.parts) == 1:
             return micro(batch, last=True)
         size = form.parts[0]
@@ -164,7 +164,7 @@ class Accumulator:
             following = batch.take(tf.minimum(k + 1, equal - 1) * size, size)
             return k + 1, following, add(sums, micro(part))
 
-        start = (tf.constant(0), batch.take(tf.constant(0), size), self.zeros(key))
+        start = (tf.constant(0), batch.take(tf.constant(0), size), self.zeros(scale))
         _, last, sums = tf.while_loop(lambda k, *_: k < looped, body, start, parallel_iterations=form.at_once)
         if looped == len(form.parts):
             return sums

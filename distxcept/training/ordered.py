@@ -35,7 +35,7 @@ def lane_sums(
         flat = tf.nest.flatten(sums)
         return lane + 1, [array.write(lane, value) for array, value in zip(arrays, flat, strict=True)]
 
-    like = accumulator.zeros(key)
+    like = accumulator.zeros(scale)
     arrays = [
         tf.TensorArray(tensor.dtype, local_lanes, element_shape=tensor.shape)
         for tensor in tf.nest.flatten(like)

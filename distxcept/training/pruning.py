@@ -37,11 +37,13 @@ def prune(old: tf.Tensor, new: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
     new = tf.where(old == 0, tf.zeros_like(new), new)
     size = tf.reshape(tf.abs(new), [-1])
     elements = size.shape[0]
-    count = tf.cast(tf.floor(part * elements), tf.int32)
+    with tf.device("CPU:0"):  # the host decides whether a device sorts
+        count = tf.cast(tf.floor(part * elements), tf.int32)
+        sorts = count > 0
 
     def threshold() -> tf.Tensor:
         return tf.sort(size)[count - 1]
 
     # Sorting a kernel takes time: only in updates that prune.
-    limit = tf.cond(count > 0, threshold, lambda: tf.zeros([], new.dtype))
+    limit = tf.cond(sorts, threshold, lambda: tf.zeros([], new.dtype))
     return tf.where(tf.abs(new) > limit, new, tf.zeros_like(new))

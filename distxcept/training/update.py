@@ -137,12 +137,13 @@ class Update:
         `padded`: the update has padding on some replica.
         """
         dtype = self.precision.variable
-        common = (
-            tf.constant(key, tf.int64),
-            tf.constant(rate, dtype),
-            tf.constant([float(stop)], tf.float64),
-            tf.constant(prune_to, dtype),
-        )
+        with tf.device("CPU:0"):
+            common = (
+                tf.constant(key, tf.int64),
+                tf.constant(rate, dtype),
+                tf.constant([float(stop)], tf.float64),
+                tf.constant(prune_to, dtype),
+            )
         real = real_virtual_batches(batches)
         # Padding needs more memory and is rare. With overlap, running out of memory there would end the process.
         full = real == [batch.images.shape[0] for batch in batches]

@@ -10,11 +10,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 from distxcept.doctor.audit import audit_update
-from distxcept.training import update
+from distxcept.model import xception
+from distxcept.model.packs import make_pack
+from distxcept.training import state, update
 from distxcept.training.accumulate import Accumulator
 
-SMALL = {"model": {"width": 0.0625, "middle_blocks": 0}}
-real_forward = Accumulator.forward
+SMALL = {"model": {"width": 0.0625, "middle_blocks": 0, "dropout": 0.5}}
+WIDE = {"model": {"middle_blocks": 1}}
+real_forward, real_block = Accumulator.forward, Accumulator.block
 
 
 def on_cpu_only(accumulator, weights, drawn, normalizer, *, remat):
@@ -36,16 +39,37 @@ def untied(variable):
     return tf.convert_to_tensor(variable)
 
 
-MISTAKES: dict[str, Callable] = {
-    "on_cpu_only": lambda: mock.patch.object(Accumulator, "forward", on_cpu_only),
-    "on_the_host": lambda: mock.patch.object(Accumulator, "forward", on_the_host),
-    "untied": lambda: mock.patch.object(update, "tied_to_device", untied),
+def in_host_memory(seeds, samples, *features):
+    """An operation on the device, whose kernel reads from the memory of the host."""
+    shape = [samples // seeds.shape[0], *features]
+    return tf.concat(
+        [tf.random.stateless_uniform(shape, seed, alg="philox") for seed in tf.unstack(seeds)], 0
+    )
+
+
+def held_back(accumulator, *arguments, early=False, **options):
+    """No pack of gradients leaves before all are computed."""
+    return real_block(accumulator, *arguments, early=False, **options)
+
+
+def one_large_pack(trained, **options):
+    """All weights travel at once."""
+    return [make_pack("everything", trained)]
+
+
+MISTAKES: dict[str, tuple[dict, Callable]] = {
+    "on_cpu_only": (SMALL, lambda: mock.patch.object(Accumulator, "forward", on_cpu_only)),
+    "on_the_host": (SMALL, lambda: mock.patch.object(Accumulator, "forward", on_the_host)),
+    "untied": (SMALL, lambda: mock.patch.object(update, "tied_to_device", untied)),
+    "in_host_memory": (SMALL, lambda: mock.patch.object(xception, "draw_noise", in_host_memory)),
+    "held_back": (SMALL, lambda: mock.patch.object(Accumulator, "block", held_back)),
+    "one_large_pack": (WIDE, lambda: mock.patch.object(state, "pack_trained", one_large_pack)),
 }
 
 
-def problems(mistake: Callable) -> list[str]:
+def problems(overrides: dict, mistake: Callable) -> list[str]:
     with mistake():
-        return audit_update(2, SMALL, keras=False).problems
+        return audit_update(2, overrides, keras=False).problems
 
 
-print(json.dumps({name: problems(mistake) for name, mistake in MISTAKES.items()}))
+print(json.dumps({name: problems(*mistake) for name, mistake in MISTAKES.items()}))

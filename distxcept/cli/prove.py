@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 SECTIONS = ("environment", "audit", "equality", "recovery", "memory", "speed", "links")
 DEFAULT_OUTPUT = "prove"
+MINUTES_QUICK, MINUTES_FULL = 3, 15
 
 EXAMPLES = """\
 sections:
@@ -28,10 +29,12 @@ examples:
   distxcept prove                                  all GPUs, or 2 logical CPUs without a GPU; at most 15 minutes
   distxcept prove --quick --devices 2              at most 3 minutes
   distxcept prove --only equality,recovery --json > proof.json
+  distxcept prove --minutes 40                     on a slow machine
   CUDA_VISIBLE_DEVICES=2,3 distxcept prove         these two cards
   CUDA_VISIBLE_DEVICES=-1 distxcept prove          the CPU of a machine with GPUs
 
 Writes prove/prove.json and prove/prove.html; attach the latter to an issue. Nothing else may use the devices meanwhile.
+When the minutes are over, figures that are left are skipped, and a guarantee that is left counts as failed.
 exit codes: 0 every guarantee that was checked holds · 1 a guarantee does not hold or could not be checked · 2 usage ·
 4 too little free memory · 130 interrupted, with what was found until then in the files
 """
@@ -55,6 +58,12 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="smaller models, fewer variants: at most 3 minutes"
     )
+    parser.add_argument(
+        "--minutes",
+        type=positive_number,
+        metavar="M",
+        help=f"end after M minutes ({MINUTES_FULL}, with --quick {MINUTES_QUICK})",
+    )
     parser.add_argument("--only", type=section_names, metavar="A,B", help="these sections only")
     parser.add_argument(
         "--output", default=DEFAULT_OUTPUT, metavar="DIR", help=f"folder for the report ({DEFAULT_OUTPUT})"
@@ -77,13 +86,16 @@ def run(args: argparse.Namespace) -> int:
     import json
     import signal
     import sys
+    import time
 
     from rich.console import Console
 
     from distxcept.cli.proof_progress import proof_progress
     from distxcept.prove import page
-    from distxcept.prove.machine import find_machine
+    from distxcept.prove.machine import find_machine, other_users
 
+    minutes = args.minutes or (MINUTES_QUICK if args.quick else MINUTES_FULL)
+    deadline = time.monotonic() + 60 * minutes
     output = make_output(args.output)
     machine = find_machine(args.devices, quick=args.quick)
     names = args.only or SECTIONS
@@ -91,8 +103,11 @@ def run(args: argparse.Namespace) -> int:
         signal.SIGTERM, signal.default_int_handler
     )  # ends the children and keeps what was found, too
     messages = Console(stderr=True, quiet=args.quiet)
-    messages.print(f"proving {machine}: {', '.join(names)}", highlight=False)
-    report = prove(machine, args.quick, output, names, proof_progress(messages))
+    limit = f"at most {minutes} minute{'s' * (minutes > 1)}"
+    messages.print(f"proving {machine}, {limit}: {', '.join(names)}", highlight=False)
+    for user in other_users(machine.cards):
+        messages.print(f"warning: {user}", highlight=False, markup=False, soft_wrap=True)
+    report = prove(machine, args.quick, output, names, proof_progress(messages), minutes, deadline)
     write(report, output)
     if args.json:
         print(json.dumps(report.as_json(), indent=1))
@@ -106,7 +121,15 @@ def run(args: argparse.Namespace) -> int:
     return report.exit_code
 
 
-def prove(machine: "Machine", quick: bool, output: "Path", names: Any, progress: Any) -> "Report":
+def prove(
+    machine: "Machine",
+    quick: bool,
+    output: "Path",
+    names: Any,
+    progress: Any,
+    minutes: int,
+    deadline: float,
+) -> "Report":
     """Runs the sections in a scratch folder below `output`, which stays if something is broken."""
     import shutil
     import tempfile
@@ -120,9 +143,15 @@ def prove(machine: "Machine", quick: bool, output: "Path", names: Any, progress:
 
     began = time.monotonic()
     scratch = Path(tempfile.mkdtemp(prefix="work-", dir=output))
-    about = {"quick": quick, "sections": list(names), "devices": devices(machine), "machine": about_machine()}
+    about = {
+        "quick": quick,
+        "minutes": minutes,
+        "sections": list(names),
+        "devices": devices(machine),
+        "machine": about_machine(),
+    }
     with progress:
-        report = Proof(machine, quick, scratch, progress, about).run(names)
+        report = Proof(machine, quick, scratch, progress, about, deadline=deadline).run(names)
     report = replace(report, about={**about, "total_seconds": round(time.monotonic() - began, 1)})
     logs = output / "logs"
     shutil.rmtree(logs, ignore_errors=True)

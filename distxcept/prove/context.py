@@ -32,7 +32,7 @@ class Context:
         return folder
 
     def limit(self, quick: float, full: float) -> float:
-        """Seconds that a child may take."""
+        """Seconds that a child may take; the deadline of the whole proof may end it earlier."""
         return quick if self.quick else full
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from distxcept.prove import cases
 from distxcept.prove.cases import Job, Pair
-from distxcept.prove.children import python
+from distxcept.prove.children import TIME_IS_UP, python
 from distxcept.prove.context import Context, answers, last_tensors
 from distxcept.prove.race.contestants import in_ranks
 from distxcept.prove.rows import Row, bounded, failed, measured, skipped
@@ -68,8 +68,10 @@ def judge(pair: Pair, ends: Mapping[str, str | None], both: tuple[Tensors | None
     """Pure."""
     id = f"{SECTION}.{pair.id}"
     for case, tensors in zip((pair.case, pair.reference), both, strict=True):
-        if ends[case]:
-            return failed(id, pair.what, f"{case}: {ends[case]}")
+        if (why := ends[case]) == TIME_IS_UP and pair.bound is None:
+            return skipped(id, pair.what, why)
+        if why:
+            return failed(id, pair.what, f"{case}: {why}")
         if tensors is None:
             return failed(id, pair.what, f"{case}: it left no whole snapshot")
     ours, theirs = both

@@ -13,6 +13,7 @@ from distxcept.doctor.finding import gib
 from distxcept.errors import ConfigError, DistxceptError, DoesNotFitError
 from distxcept.memory.cuda_cards import shown_cards
 from distxcept.memory.nvml import GpuState, count_gpus
+from distxcept.memory.sharing import others_on_card
 from distxcept.prove.race.contestants import why_no_ranks
 
 CPU_DEVICES = 2
@@ -26,6 +27,8 @@ NEEDED_BYTES = {
     ("cpu", False): 4 * 2**30,
 }
 """Free memory of each card, or of the host, by kind and `quick`."""
+BUSY_PERCENT = 20
+"""A card that ran kernels for so much of the moments before the start is used by others. A desktop alone takes less."""
 TF32_SINCE = (8, 0)
 """Compute capability."""
 
@@ -126,6 +129,17 @@ def check_cards(cards: Sequence[GpuState], *, quick: bool) -> None:
             f"{name} has {gib(card.memory_free_bytes)} of {gib(total)} free, but prove{' --quick' * quick} needs "
             f"{gib(needed)}{_user_of(card)}; end what runs there, or choose other cards with CUDA_VISIBLE_DEVICES"
         )
+
+
+def other_users(cards: Sequence[GpuState]) -> list[str]:
+    """Pure. A few words for each card that computes for others, or of which others hold memory."""
+    found = []
+    for card in cards:
+        if (card.utilisation_percent or 0) >= BUSY_PERCENT:
+            found.append(f"{card} was {card.utilisation_percent} % busy")
+        if shared := others_on_card([card], [os.getpid()], at_work=False):
+            found.append(str(shared))
+    return found
 
 
 def _user_of(card: GpuState) -> str:

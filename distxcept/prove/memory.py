@@ -1,6 +1,7 @@
 """Section memory: the estimate against measurement, and 20 updates with the largest plan that is accepted.
 
-The epoch is not a multiple of the global batch, so one update in five is short and padded.
+The epoch is not a multiple of the global batch, so one update in five is short and padded. The trials of plans are
+optional: without them the largest plan by the estimate is run.
 """
 
 import json
@@ -12,7 +13,7 @@ from distxcept.prove.cases import nested
 from distxcept.prove.children import Ended, distxcept
 from distxcept.prove.context import Context, write_config
 from distxcept.prove.recovery import ran_out
-from distxcept.prove.rows import Row, failed, measured, true
+from distxcept.prove.rows import Row, failed, measured, skipped, true
 from distxcept.report.runs import read_lines
 
 SECTION = "memory"
@@ -20,9 +21,13 @@ UPDATES, UPDATES_PER_EPOCH = 20, 5
 VIRTUAL_GPU, VIRTUAL_CPU = 32, 4
 CPU_LIMIT_MIB = {True: 1000, False: 1200}
 """By `quick`. On a CPU one device is tried: logical CPUs share the memory of one process."""
+QUICK_GPU_LIMIT_MIB = 2048
+"""The largest plan of the small model would not come near the edge of a large card. The full form takes all of the card."""
 MOST_BLOCKS = 64
 """Virtual batches of a device in the config that is planned."""
 SECONDS_QUICK, SECONDS_FULL = 150.0, 420.0
+RUN_SECONDS = 240.0
+"""The trials leave this much time for the updates with the largest plan."""
 WHAT = f"{UPDATES} updates with the largest accepted plan, short and padded ones among them"
 
 
@@ -49,7 +54,9 @@ def base(context: Context) -> dict[str, Any]:
         "checkpoint.every_minutes": None,
         "checkpoint.best_metric": None,
     }
-    return keys if on_gpu else {**keys, "memory.limit": f"{CPU_LIMIT_MIB[quick]}MiB"}
+    if on_gpu and not quick:
+        return keys
+    return {**keys, "memory.limit": f"{QUICK_GPU_LIMIT_MIB if on_gpu else CPU_LIMIT_MIB[quick]}MiB"}
 
 
 def steps(context: Context) -> int:
@@ -59,10 +66,13 @@ def steps(context: Context) -> int:
 def run(context: Context) -> Iterator[Row]:
     folder = context.folder_of(SECTION)
     file = write_config(folder / "config.yaml", nested(base(context)))
-    planned, why = plan(context, file, probe=not context.quick)
+    planned, ended = plan(context, file, probe=not context.quick)
+    if planned is None and not context.quick:
+        yield without_trials(ended)
+        planned, ended = plan(context, file, probe=False)
     context.tick()
     if planned is None:
-        yield failed(f"{SECTION}.plan", "distxcept plan", why)
+        yield failed(f"{SECTION}.plan", "distxcept plan", _why(ended))
         return
     yield from trial_rows(planned)
     largest = largest_accepted(planned["candidates"])
@@ -86,15 +96,31 @@ def _seconds(context: Context) -> float:
     return context.limit(SECONDS_QUICK, SECONDS_FULL)
 
 
-def plan(context: Context, file: Path, *, probe: bool) -> tuple[dict[str, Any] | None, str]:
-    """The JSON of `distxcept plan`, with trials if `probe`, or why there is none."""
+def _why(ended: Ended) -> str:
+    return ended.why or "it printed no JSON"
+
+
+def without_trials(ended: Ended) -> Row:
+    """Pure. Nothing is guaranteed of the trials, so want of time only skips them; a command that broke has failed."""
+    row = skipped if ended.unfinished else failed
+    return row(f"{SECTION}.trials", "trials of memory plans", _why(ended))
+
+
+def plan(context: Context, file: Path, *, probe: bool) -> tuple[dict[str, Any] | None, Ended]:
+    """The JSON of `distxcept plan`, with trials if `probe`; None if it printed none."""
     command = distxcept("plan", file, "--json", *["--probe"] * probe)
     environ = {"XDG_CACHE_HOME": str(file.parent / "cache")}  # trials are made now, not read
-    ended = context.children.run(f"{SECTION}-plan", command, seconds=_seconds(context), environ=environ)
+    ended = context.children.run(
+        f"{SECTION}-{'trials' if probe else 'plan'}",
+        command,
+        seconds=_seconds(context),
+        environ=environ,
+        leave_seconds=RUN_SECONDS if probe else 0.0,
+    )
     try:
-        return json.loads(ended.stdout), ""
+        return json.loads(ended.stdout), ended
     except ValueError:
-        return None, ended.why or "it printed no JSON"
+        return None, ended
 
 
 def largest_accepted(candidates: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -135,6 +161,9 @@ def judge(
     """Pure. The plan has to do all updates without running out of memory."""
     done = max((one.get("update", 0) for one in metrics), default=0)
     note = f"micro batch {candidate['micro_batch']}, {planned['device']['name']}"
+    if ended.unfinished:
+        yield failed(f"{SECTION}.largest", WHAT, f"ended after {done} updates: {ended.why}; {note}")
+        return
     if ended.code != 0:
         note = f"ended after {done} updates: {ended.why}; {note}"
     elif ran_out(events):

@@ -34,6 +34,8 @@ def summary(report: Report) -> str:
     }[report.verdict]
     if report.verdict == "held" and not number["held"]:
         state = "no guarantee was checked"
+    if report.verdict == "broken" and not number["broken"]:
+        state = "not every guarantee could be checked"
     return f"{state} ({', '.join(parts)}; {sum(report.seconds.values()) and report.about.get('total_seconds', 0):.0f} s)"
 
 

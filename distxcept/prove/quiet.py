@@ -2,8 +2,9 @@
 
     python -m distxcept.prove.quiet links|phases CONFIG.yaml DEVICES       or under mpirun
 
-One line of JSON on stdout. links: seconds of a large and of a tiny reduction. phases: seconds of an update, of its
-reduction and of its apply step, and the part of the update in which a device is idle.
+One line of JSON on stdout. links: seconds of a large and of a tiny reduction. phases: seconds of an update as the loop runs
+it, and of one whose reduction waits for the end of the backward pass; of a reduction and of an apply step; and the part of
+the loop's updates in which a device is idle.
 """
 
 import json
@@ -24,10 +25,15 @@ from distxcept.prove.race.contestants import in_ranks
 if TYPE_CHECKING:
     from distxcept.config.schema import Config
     from distxcept.engines import Engine
+    from distxcept.training.build import Training
 
 LARGE_BYTES, TINY_BYTES = 100_000_000, 1024
 TIMES = 5
+WARM_UP_UPDATES = 3
+"""With several devices the second is traced too: only then gradients leave early."""
+TIMED_UPDATES = 3
 TRACED_UPDATES = 3
+PHASE_TIMES = 3
 
 
 def start(
@@ -80,9 +86,10 @@ def reduction(engine: "Engine", size_bytes: int) -> Callable[[], Any]:
     return lambda: compiled([one] * len(engine.local_replicas), ()).numpy()
 
 
-def least_seconds(work: Callable[[], Any], times: int = TIMES) -> float:
-    """Of some calls after the first, which traces."""
-    work()
+def least_seconds(work: Callable[[], Any], times: int = TIMES, *, ready: bool = False) -> float:
+    """Of some calls; unless it is `ready`, one before them traces."""
+    if not ready:
+        work()
     found = []
     for _ in range(times):
         began = time.perf_counter()
@@ -93,34 +100,65 @@ def least_seconds(work: Callable[[], Any], times: int = TIMES) -> float:
 
 def measure_phases(config: "Config", engine: "Engine") -> dict[str, Any]:
     """Eager, on all ranks."""
+    import tensorflow as tf
+
     from distxcept.training.build import build_training
     from distxcept.training.memory_phases import phase_functions
 
-    functions = phase_functions(build_training(config, engine))
-    seconds = {f"{name}_seconds": least_seconds(_waiting(functions[name])) for name in functions}
-    return {**seconds, "idle_part": idle_part(functions["update"])}
+    def waiting(phase: Callable[[], Any]) -> Callable[[], None]:
+        """A device has only promised its results when a call returns."""
+
+        def run() -> None:
+            phase()
+            tf.test.experimental.sync_devices()
+
+        return run
+
+    training = build_training(config, engine)
+    with tempfile.TemporaryDirectory() as folder:
+        updates = Updates(training, Path(folder))
+        updates.run(WARM_UP_UPDATES)
+        in_loop = least_seconds(lambda: updates.run(TIMED_UPDATES), PHASE_TIMES, ready=True) / TIMED_UPDATES
+        idle = idle_part(lambda: updates.run(TRACED_UPDATES))
+        apart = least_seconds(updates.run_apart, PHASE_TIMES, ready=True)
+    phases = {name: least_seconds(waiting(phase)) for name, phase in phase_functions(training).items()}
+    seconds = {"update": in_loop, "apart": apart, **phases}
+    return {**{f"{name}_seconds": value for name, value in seconds.items()}, "idle_part": idle}
 
 
-def _waiting(phase: Callable[[], Any]) -> Callable[[], None]:
-    """A device has only promised its results when a call returns."""
+class Updates:
+    """Eager. Updates on one batch that was read before; the config is that of a long run."""
 
-    def run() -> None:
-        result = phase()
-        if result is not None:
-            result.numpy()
+    def __init__(self, training: "Training", folder: Path):
+        from distxcept.training.events import Observers
+        from distxcept.training.loop import Loop
 
-    return run
+        self._training, self._loop = training, Loop(training, folder, Observers([]))
+        with self._loop.read() as batches:
+            self._batch = next(batches)
+
+    def run(self, number: int) -> None:
+        """As the loop runs them: the outcome of an update is read when the next one has been started."""
+        for _ in range(number):
+            self._loop.run_update(self._batch)
+        self._loop.read_outcome()
+
+    def run_apart(self) -> None:
+        """One update whose reduction begins when the backward pass has ended, so that the phases add up."""
+        batches = self._loop.feed(self._batch, self._loop.plan)
+        self._training.update(
+            batches, self._loop.plan, key=0, rate=0.0, remat=self._loop.fitting.memory_plan.remat
+        )
 
 
-def idle_part(update: Callable[[], Any]) -> float | None:
-    """From TensorFlow's profiler; None where it does not run."""
+def idle_part(work: Callable[[], Any]) -> float | None:
+    """Of the work, from TensorFlow's profiler; None where it does not run."""
     import tensorflow as tf
 
     with tempfile.TemporaryDirectory() as folder:
         try:
             with tf.profiler.experimental.Profile(folder):
-                for _ in range(TRACED_UPDATES):
-                    update()
+                work()
             devices = list(operations_of_devices(Path(folder)))
         except Exception as error:
             print(f"no profile: {error}", file=sys.stderr)

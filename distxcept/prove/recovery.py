@@ -203,6 +203,8 @@ def judge(
         event.get("message", "") for event in events if event.get("kind") in ("out_of_memory", "supervisor")
     ]
     data: dict[str, Any] = {"limit_bytes": limit, "events": told}
+    if ended.unfinished:
+        return failed(id, one.what, ended.why, **data)
     if ended.code == DOES_NOT_FIT and ran_out(events):
         return failed(id, one.what, f"no plan fitted into {limit // 2**20} MiB; {ended.why}", **data)
     if ended.code != 0:

@@ -14,7 +14,7 @@ MEANING: dict[Status, str] = {
     "broken": "a guarantee was checked and does not hold",
     "failed": "a check could not be completed, so the guarantee is not shown",
     "measured": "a figure without a guarantee",
-    "skipped": "does not apply here, or needs something that is not installed",
+    "skipped": "does not apply here, needs something that is not installed, or did not fit into the time",
 }
 BAD: tuple[Status, ...] = ("broken", "failed")
 

@@ -19,6 +19,7 @@ from distxcept.training.accumulate import Batch, Sums
 from distxcept.training.build import Training
 from distxcept.training.out_of_memory import is_out_of_memory
 from distxcept.training.peak import Peak
+from distxcept.training.update import tied_to_device
 
 PHASES = ("forward", "backward", "reduce", "apply", "update")
 
@@ -57,8 +58,8 @@ def describe_phases(phases: dict[str, int]) -> str:
 
 
 def phase_functions(training: Training) -> dict[str, Callable[[], Any]]:
-    """Eager, on all ranks. Each runs a whole update, or one phase of it on its own; `distxcept prove` times them."""
-    return {"update": _whole(training), "reduce": _reduce(training), "apply": _apply(training)}
+    """Eager, on all ranks. Each runs one phase of an update on its own; `distxcept prove` times them."""
+    return {"reduce": _reduce(training), "apply": _apply(training)}
 
 
 def _peak_of(phase: Callable[[], Any], peak: Peak) -> int:
@@ -81,7 +82,9 @@ def _forward_and_backward(training: Training, peak: Peak) -> dict[str, int]:
     def forward(sources: list[tf.Tensor], batch: Batch) -> tf.Tensor:
         weights = update.accumulator.split([*sources, *vectors[len(sources) :]])
         normalizer = VirtualBatchNormalizer(
-            batch.mask, fused=update.precision.variable != tf.float64, frozen=update.accumulator.frozen_norms
+            batch.mask,
+            fused=0 if update.precision.variable == tf.float64 else batch.mask.shape[0],
+            frozen=update.accumulator.frozen_norms,
         )
         drawn = update.accumulator.draw(batch, tf.zeros([batch.mask.shape[0], 2], tf.int64))
         return update.accumulator.forward(weights, drawn, normalizer, remat=training.remat)[0]
@@ -105,28 +108,34 @@ def _forward_and_backward(training: Training, peak: Peak) -> dict[str, int]:
 def _reduce(training: Training) -> Callable[[], Any]:
     engine = training.engine
 
-    def traced(sums: Any, common: Any) -> Any:
+    def traced(start: tf.Tensor, common: Any) -> tf.Tensor:
+        """Traced, replica context."""
+        sums = _zero_sums(training, start)
         gradients, exact = engine.sum(sums.gradients, [sums.statistics])
-        return tf.add_n([tf.reduce_sum(tensor) for tensor in (*gradients, *exact)])
+        return tf.add_n([tf.reduce_sum(tensor[:1]) for tensor in (*gradients, *exact)])
 
-    compiled = engine.compile(traced)
-    sums = _zero_sums(training)
-    return lambda: compiled([sums] * len(engine.local_replicas), ())
+    return _on_each_replica(training, traced)
 
 
 def _apply(training: Training) -> Callable[[], Any]:
     """With gradients of zero and a learning rate of zero; what it changes all the same is put back at the end."""
-    update, engine = training.update, training.engine
+    update = training.update
 
-    def traced(sums: Any, common: Any) -> tf.Tensor:
-        (rate,) = common
+    def traced(rate: tf.Tensor, common: Any) -> tf.Tensor:
+        """Traced, replica context."""
+        sums = _zero_sums(training, rate)
         one, zero = tf.ones_like(rate), tf.zeros_like(rate)
         update.apply(rate == zero, sums.gradients, sums.statistics, one, one, rate, zero)
         return zero
 
-    compiled = engine.compile(traced)
-    sums, rate = _zero_sums(training), tf.constant(0.0, update.precision.variable)
-    return lambda: compiled([sums] * len(engine.local_replicas), (rate,))
+    return _on_each_replica(training, traced)
+
+
+def _on_each_replica(training: Training, traced: Callable[..., tf.Tensor]) -> Callable[[], tf.Tensor]:
+    """Calls it with a zero. The large tensors are made from that on the device of each replica, so none is copied there."""
+    compiled = training.engine.compile(traced)
+    zero = tf.constant(0.0, training.update.precision.variable)
+    return lambda: compiled([zero] * len(training.engine.local_replicas), ())
 
 
 def _whole(training: Training) -> Callable[[], Any]:
@@ -143,8 +152,9 @@ def _whole(training: Training) -> Callable[[], Any]:
     return run
 
 
-def _zero_sums(training: Training) -> Sums:
-    return training.update.accumulator.zeros(tf.constant(0))
+def _zero_sums(training: Training, zero: tf.Tensor) -> Sums:
+    """Traced, replica context."""
+    return training.update.accumulator.zeros(tied_to_device(zero))
 
 
 def _local(variable: tf.Variable) -> Any:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,20 @@ import psutil
 import pytest
 from launchers import PROGRAMS, run
 
-from distxcept.prove import cases, equality
-from distxcept.prove.children import Children
+from distxcept.prove import cases, equality, speed
+from distxcept.prove.children import TIME_IS_UP, Children
 from distxcept.prove.context import Context
 from distxcept.prove.machine import Machine
-from distxcept.prove.rows import Report
+from distxcept.prove.proof import Proof
+from distxcept.prove.race.setting import Setting
+from distxcept.prove.rows import Report, Row
 
 PROVE = [sys.executable, "-m", "distxcept.cli.main", "prove", "--quick", "--devices", "2"]
 
 
 def prove(folder: Path, *options: str, seconds: float = 400) -> dict[str, Any]:
-    done = run([*PROVE, "--output", str(folder), "--json", *options], seconds)
+    minutes = ["--minutes", str(int(seconds) // 60)]  # other tests run beside it
+    done = run([*PROVE, "--output", str(folder), "--json", *minutes, *options], seconds)
     found = json.loads(done.stdout)
     assert done.returncode == 0, (found["broken"], done.stderr[-4000:])
     assert found == json.loads((folder / "prove.json").read_text())
@@ -41,6 +45,45 @@ def test_equality_and_links(tmp_path: Path) -> None:
     assert rows["links.mirrored"]["value"] > 0.05
     assert rows["environment.devices"]["value"] == 2
     assert "held" in (tmp_path / "prove.html").read_text()
+
+
+@pytest.mark.timeout(400)
+def test_phases_of_an_update(tmp_path: Path) -> None:
+    machine = Machine("cpu", 2, cores=2, no_ranks="not tried")
+    context = Context(machine, True, tmp_path, Children(tmp_path))
+    rows = {row.id: row for row in speed.phases(context, tmp_path, Setting(71, 4, width=0.125, classes=10))}
+    assert set(rows) == {
+        f"speed.{name}" for name in ("update", "forward_backward", "reduce", "apply", "idle")
+    }
+    assert all(row.value is not None for row in rows.values()), rows
+    assert all(rows[f"speed.{name}"].value > 0 for name in ("update", "reduce", "apply"))
+    assert 0 <= rows["speed.idle"].value < 100
+
+
+class NoProgress:
+    def begin(self, section: str, steps: int) -> None: ...
+
+    def tick(self, section: str) -> None: ...
+
+    def end(self, section: str, rows: Sequence[Row]) -> None: ...
+
+
+@pytest.mark.timeout(200)
+def test_the_end_of_the_time_ends_all_programs(tmp_path: Path) -> None:
+    """A guarantee is never skipped, a figure is."""
+    machine = Machine("cpu", 2, cores=2, no_ranks="not tried")
+    began = time.monotonic()
+    made = Proof(machine, True, tmp_path, NoProgress(), deadline=began + 8)
+    report = made.run(["recovery", "links", "speed"])
+    assert time.monotonic() - began < 60
+    found = {row.id: row for row in report.rows}
+    assert found["recovery.mirrored"].status == "failed"
+    left = [row for row in report.rows if row.section in ("links", "speed")]
+    assert len(left) == 6 and {row.status for row in left} == {"skipped"}
+    assert all(TIME_IS_UP in row.note for row in report.rows if row.id != "links.horovod")
+    assert report.exit_code == 1
+    commands = (" ".join(one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"]))
+    assert not [command for command in commands if str(tmp_path) in command]
 
 
 @pytest.mark.soak

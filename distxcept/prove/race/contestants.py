@@ -91,6 +91,7 @@ def keras_fit(jit: str, *more: str, onednn: bool | None = None, accumulate: bool
 
 
 def loop(*more: str, onednn: bool | None = None) -> Contestant:
+    """`more`: options of peers.py."""
     command = module("distxcept.prove.race.peers", "loop", *more)
     return _peer("hand-written tf.function loop", command, onednn)
 

@@ -1,7 +1,7 @@
 """Contestants that are not this package: what people write who train Xception with Keras.
 
     python -m distxcept.prove.race.peers fit [--jit on|off|auto] [--accumulate] SETTING     keras.Model.fit
-    python -m distxcept.prove.race.peers loop SETTING                                       a tf.function of their own
+    python -m distxcept.prove.race.peers loop [--jit on|off] SETTING                        a tf.function of their own
 
 They get their images ready for use, as float32. `--accumulate` lets Keras sum the gradients of the setting's micro steps;
 without it every micro step changes the weights. `--precision` and `--tf32` set what the config keys `precision` and
@@ -84,7 +84,7 @@ def build_fit(setting: Setting, jit: bool | str, accumulate: bool) -> Step:
     return Step(run, images=setting.batch * setting.micro_steps)
 
 
-def build_loop(setting: Setting) -> Step:
+def build_loop(setting: Setting, jit: bool = False) -> Step:
     import keras
     import tensorflow as tf
 
@@ -96,7 +96,7 @@ def build_loop(setting: Setting) -> Step:
     loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     images, labels = (tf.constant(array) for array in images_and_labels(setting))
 
-    @tf.function(jit_compile=False)
+    @tf.function(jit_compile=jit)
     def train_step(images: Any, labels: Any) -> Any:
         with tf.GradientTape() as tape:
             logits = model(images, training=True)
@@ -133,7 +133,7 @@ def main() -> None:
         set_precision(args.precision, args.tf32)
         if args.peer == "fit":
             return build_fit(args.setting, JIT[args.jit], args.accumulate)
-        return build_loop(args.setting)
+        return build_loop(args.setting, args.jit == "on")
 
     serve(build)
 

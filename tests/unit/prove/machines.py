@@ -7,7 +7,12 @@ GIB = 2**30
 
 
 def card(
-    index: int = 0, *, total: int = 24, free: int = 23, processes: tuple[GpuProcess, ...] = ()
+    index: int = 0,
+    *,
+    total: int = 24,
+    free: int = 23,
+    processes: tuple[GpuProcess, ...] = (),
+    busy_percent: int | None = 0,
 ) -> GpuState:
     return GpuState(
         index=index,
@@ -16,6 +21,7 @@ def card(
         memory_total_bytes=total * GIB,
         memory_free_bytes=free * GIB,
         processes=processes,
+        utilisation_percent=busy_percent,
     )
 
 

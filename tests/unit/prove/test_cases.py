@@ -5,7 +5,7 @@ from machines import cpus, gpus
 
 from distxcept.batching import plan_batches
 from distxcept.config.schema import Config
-from distxcept.prove import cases, memory, recovery
+from distxcept.prove import cases, memory, recovery, speed
 from distxcept.prove.context import Context
 
 MACHINES = {
@@ -92,4 +92,19 @@ def test_configs_of_the_memory_sections(name, quick, tmp_path):
     machine = MACHINES[name]
     Config.model_validate(cases.nested(recovery.base(machine.devices)))
     config = Config.model_validate(cases.nested(memory.base(Context(machine, quick, tmp_path, None))))
-    assert config.memory.limit is None or not machine.on_gpu
+    assert (config.memory.limit is None) == (machine.on_gpu and not quick), "only there all of a card is used"
+
+
+@pytest.mark.parametrize(("name", "quick"), EVERY)
+def test_the_update_that_is_timed_ends_no_epoch_and_no_run(name, quick):
+    machine, setting = MACHINES[name], speed.setting_of(MACHINES[name], quick=quick)
+    config = Config.model_validate(speed.phase_config(machine, setting))
+    plan = plan_batches(
+        samples=config.data.train.samples,
+        global_batch=config.batch.global_,
+        virtual_batch=config.batch.virtual,
+        micro_batch=config.batch.micro,
+        replicas=machine.devices,
+    )
+    assert plan.updates_per_epoch == 2 and plan.virtual_batches(0) == machine.devices
+    assert config.run.updates > 1000 and config.checkpoint.every_minutes is None

@@ -6,7 +6,7 @@ from machines import cpus
 
 from distxcept.prove import equality
 from distxcept.prove.cases import Job, Pair
-from distxcept.prove.children import Children, Ended
+from distxcept.prove.children import NOT_STARTED, TIME_IS_UP, Children, Ended
 from distxcept.prove.context import Context
 from distxcept.prove.rows import Report
 
@@ -52,6 +52,21 @@ def test_what_could_not_be_compared_has_failed(ends, both, word):
     assert row.status == "failed" and word in row.note
 
 
+@pytest.mark.parametrize("late", ["mirrored2", "reference"])
+@pytest.mark.parametrize(("bound", "status"), [(1e-11, "failed"), (0.0, "failed"), (None, "skipped")])
+def test_without_time_a_guarantee_has_failed_and_a_figure_is_skipped(late, bound, status):
+    pair = Pair("tf32", "on against off", "mirrored2", "reference", bound)
+    both = tuple(None if case == late else tensors() for case in FINE)
+    row = equality.judge(pair, {**FINE, late: TIME_IS_UP}, both)
+    assert row.status == status and TIME_IS_UP in row.note
+    assert Report({}, [row]).exit_code == (1 if status == "failed" else 0)
+
+
+def test_a_figure_whose_training_crashed_is_not_skipped():
+    pair = Pair("tf32", "on against off", "mirrored2", "reference", None)
+    assert equality.judge(pair, {**FINE, "mirrored2": "SIGSEGV"}, (None, tensors())).status == "failed"
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "found"),
     [
@@ -89,6 +104,19 @@ def test_cases_after_a_crash_have_failed(tmp_path, monkeypatch):
         "reference": None,
         "again": "SIGSEGV: terminate called",
     }
+
+
+def test_cases_that_were_done_before_the_deadline_count(tmp_path, monkeypatch):
+    told = '{"case": "reference", "seconds": 1.0, "failure": null}\n'
+    ended = Ended(-9, told, tmp_path / "log", 3.0, timed_out=True, too_late=True)
+    monkeypatch.setattr(Children, "run", lambda *a, **k: ended)
+    context = Context(cpus(), True, tmp_path, Children(tmp_path))
+    job = Job("float64", tuple(case(name) for name in ("reference", "again")), 1)
+    assert equality.run_job(context, job, tmp_path) == {"reference": None, "again": TIME_IS_UP}
+    monkeypatch.setattr(
+        Children, "run", lambda *a, **k: Ended(NOT_STARTED, "", tmp_path / "log", 0.0, too_late=True)
+    )
+    assert set(equality.run_job(context, job, tmp_path).values()) == {TIME_IS_UP}
 
 
 def case(name: str):

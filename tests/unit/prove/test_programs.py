@@ -192,6 +192,7 @@ def test_the_race_of_prove(monkeypatch, capsys, kind):
     ours, fit = (json.loads(line) for line in captured.out.splitlines())
     assert (ours["who"], ours["speeds"], fit["speeds"]) == ("distxcept", [8.0] * 3, [4.0] * 3)
     assert speed.ratio(ours, fit) == 2.0
+    assert ours["took_turns"] == fit["took_turns"] == (kind == "cpu")
     assert "round 3 of 3" in captured.err
 
 

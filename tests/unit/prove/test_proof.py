@@ -6,12 +6,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from machines import cpus
+from machines import GIB, card, cpus
 
+from distxcept.cli import prove as command
 from distxcept.cli.main import main
 from distxcept.cli.proof_progress import found
+from distxcept.memory.nvml import GpuProcess
 from distxcept.prove import machine, page, proof
-from distxcept.prove.rows import Report, bounded, measured, skipped
+from distxcept.prove.children import TIME_IS_UP
+from distxcept.prove.machine import Machine
+from distxcept.prove.rows import Report, bounded, failed, measured, skipped
 
 FINE = bounded("equality.again", "the same twice", 0.0, 0.0)
 WRONG = bounded("equality.mirrored2", "2 <b> against 1", 3e-3, 1e-11, note="in conv1")
@@ -68,6 +72,62 @@ def test_a_section_that_fails_keeps_its_rows(sections, tmp_path):
     assert "KeyError" in report.rows[1].note and report.exit_code == 1
 
 
+def test_a_mistake_of_a_section_without_guarantees_fails_nothing(sections, tmp_path):
+    sections(equality=section(FINE), speed=section(error=KeyError("speeds")))
+    report = proof.Proof(cpus(), True, tmp_path, Progress()).run(["equality", "speed"])
+    assert [row.status for row in report.rows] == ["held", "measured"]
+    assert "KeyError" in report.rows[1].note and report.exit_code == 0
+
+
+def test_links_come_before_speed_and_both_after_the_rest(sections, tmp_path):
+    """In whatever order they are asked for: a race that takes all of the time leaves none for links."""
+    sections(speed=section(), links=section(), memory=section())
+    progress = Progress()
+    proof.Proof(cpus(), True, tmp_path, progress).run(["speed", "links", "memory"])
+    assert progress.told == [
+        f"{word} {name} 0" for name in ("memory", "links", "speed") for word in ("begin", "end")
+    ]
+
+
+def test_the_deadline_ends_sections(sections, tmp_path):
+    def slow(context):
+        ended = context.children.run("x", ["sleep", "60"], seconds=60)
+        yield (failed if ended.too_late else measured)("equality.x", "x", ended.why)
+
+    def late(context):
+        ended = context.children.run("y", ["sleep", "60"], seconds=60)
+        yield skipped("speed.y", "y", ended.why)
+
+    sections(
+        equality=SimpleNamespace(steps=lambda context: 1, run=slow),
+        speed=SimpleNamespace(steps=lambda context: 1, run=late),
+    )
+    began = time.monotonic()
+    found = proof.Proof(cpus(), True, tmp_path, Progress(), deadline=began + 6)
+    report = found.run(["equality", "speed"])
+    assert 5 < time.monotonic() - began < 30
+    assert [(row.status, row.note) for row in report.rows] == [
+        ("failed", TIME_IS_UP),
+        ("skipped", TIME_IS_UP),
+    ]
+    assert report.exit_code == 1
+
+
+@pytest.mark.parametrize(("kind", "on_gpu"), [("cpu", False), ("gpu", True)])
+def test_children_know_where_they_compute(sections, tmp_path, monkeypatch, kind, on_gpu):
+    made = {}
+    real = proof.Children
+
+    def children(logs, **options):
+        made.update(options)
+        return real(logs, **options)
+
+    monkeypatch.setattr(proof, "Children", children)
+    sections(equality=section(FINE))
+    proof.Proof(Machine(kind, 2), True, tmp_path, Progress(), deadline=123.0).run(["equality"])
+    assert made == {"on_gpu": on_gpu, "deadline": 123.0}
+
+
 def test_an_interruption_keeps_what_was_found(sections, tmp_path, monkeypatch):
     def slow(context):
         yield FINE
@@ -120,6 +180,40 @@ def test_the_command_with_a_broken_guarantee(sections, on_two_cpus, tmp_path, ca
     assert "Content-Security-Policy" in html and "src=" not in html and len(html) < 100_000
 
 
+@pytest.mark.parametrize(
+    ("options", "minutes"),
+    [([], 15), (["--quick"], 3), (["--minutes", "40"], 40), (["--quick", "--minutes", "1"], 1)],
+)
+def test_minutes(on_two_cpus, tmp_path, monkeypatch, options, minutes):
+    told = {}
+
+    def proved(machine, quick, output, names, progress, minutes, deadline):
+        told.update(minutes=minutes, seconds=deadline - time.monotonic())
+        return Report({}, [])
+
+    monkeypatch.setattr(command, "prove", proved)
+    assert prove(tmp_path, *options) == 0
+    assert told["minutes"] == minutes
+    assert 60 * minutes - 30 < told["seconds"] <= 60 * minutes, "the start of the command counts"
+
+
+def test_minutes_are_told_and_in_the_report(sections, on_two_cpus, tmp_path, capsys):
+    sections(equality=section(FINE))
+    assert prove(tmp_path, "--only", "equality", "--minutes", "7") == 0
+    assert json.loads((tmp_path / "out" / "prove.json").read_text())["minutes"] == 7
+    assert "proving 2 logical CPUs on 2 cores, at most 7 minutes: equality" in capsys.readouterr().err
+
+
+def test_others_on_the_cards_are_told_first(sections, tmp_path, monkeypatch, capsys):
+    used = card(processes=(GpuProcess(8, 2 * GIB, "python"),))
+    monkeypatch.setattr(machine, "find_machine", lambda wanted, quick: Machine("gpu", 1, (used,)))
+    sections(equality=section(FINE))
+    assert prove(tmp_path, "--only", "equality") == 0
+    assert "warning: GPU 0 is shared with python (pid 8, 2.0 GiB)" in capsys.readouterr().err
+    assert prove(tmp_path, "--only", "equality", "-q") == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_quiet_prints_the_result_only(sections, on_two_cpus, tmp_path, capsys):
     sections(equality=section(FINE))
     assert prove(tmp_path, "--only", "equality", "-q") == 0
@@ -134,6 +228,12 @@ def test_quiet_prints_the_result_only(sections, on_two_cpus, tmp_path, capsys):
         (["--devices", "0"], "'0' is not 1 or more"),
         (["--devices", "two"], "'two' is no whole number"),
         (["--devices", "GPU:0"], "'GPU:0' is no whole number"),
+        (["--minutes", "0"], "--minutes: '0' is not 1 or more"),
+        (["--minutes", "-3"], "--minutes"),
+        (["--minutes", "2.5"], "--minutes: '2.5' is no whole number"),
+        (["--minutes", "ten"], "--minutes: 'ten' is no whole number"),
+        (["--minutes", ""], "--minutes: '' is no whole number"),
+        (["--minutes"], "--minutes: expected one argument"),
         (["--quik"], "did you mean --quick?"),
     ],
 )
@@ -162,6 +262,9 @@ def test_every_section_of_the_help_exists(capsys):
 def test_the_summary_counts():
     report = Report({"total_seconds": 12.0}, [FINE, WRONG], {"equality": 5.0})
     assert page.summary(report) == "not every guarantee holds (1 held, 1 broken; 12 s)"
+    late = failed("equality.again", "the same twice", TIME_IS_UP)
+    unknown = Report({"total_seconds": 12.0}, [FINE, late], {"equality": 5.0})
+    assert page.summary(unknown) == "not every guarantee could be checked (1 held, 1 failed; 12 s)"
     only_measured = Report({"total_seconds": 1.0}, [measured("speed.x", "x", 1.0)], {"speed": 1.0})
     assert page.summary(only_measured) == "no guarantee was checked (1 measured; 1 s)"
     assert found([FINE, WRONG, FINE]) == "2 held, 1 broken"

@@ -10,7 +10,14 @@ from machines import GIB, card, cpus, gpus
 from distxcept.doctor.child import ProbeReport
 from distxcept.errors import ConfigError, DoesNotFitError
 from distxcept.memory.nvml import GpuProcess
-from distxcept.prove.machine import _capability, check_cards, check_host, horovod_problem
+from distxcept.prove.machine import (
+    BUSY_PERCENT,
+    _capability,
+    check_cards,
+    check_host,
+    horovod_problem,
+    other_users,
+)
 
 
 def test_a_free_card_is_fine():
@@ -25,6 +32,18 @@ def test_a_busy_card_is_named_with_who_uses_it():
         "GPU 1 (RTX 3090) has 1.0 GiB of 24.0 GiB free, but prove --quick needs 3.0 GiB"
     )
     assert "process 8 (python) holds 20.0 GiB" in str(error.value)
+
+
+def test_others_on_the_cards():
+    """A desktop, or what the driver cannot tell, is nobody; one card may be used in both ways."""
+    desktop = card(0, processes=(GpuProcess(6, GIB // 8, "Xorg"),), busy_percent=BUSY_PERCENT - 1)
+    assert other_users([desktop, card(1, busy_percent=None)]) == []
+    used = card(1, processes=(GpuProcess(8, 2 * GIB, "python"),), busy_percent=97)
+    assert other_users([desktop, used, card(2, busy_percent=BUSY_PERCENT)]) == [
+        "GPU 1 was 97 % busy",
+        "GPU 1 is shared with python (pid 8, 2.0 GiB)",
+        f"GPU 2 was {BUSY_PERCENT} % busy",
+    ]
 
 
 def test_a_small_card():

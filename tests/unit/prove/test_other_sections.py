@@ -182,10 +182,18 @@ def test_without_time_for_a_plan_its_guarantee_has_failed(tmp_path, too_late):
     )  # fmt: skip
 
 
-def test_the_quick_form_makes_no_trials(tmp_path, ended):
+def test_the_quick_form_makes_no_trials_on_a_gpu(tmp_path, ended):
     children = Answers(memory_plan=replace(ended(), stdout=json.dumps(planned())), memory_largest=ended(1))
+    (largest,) = memory.run(context_of(tmp_path, children, quick=True, machine=gpus()))
+    assert largest.id == "memory.largest"
+
+
+def test_the_quick_form_makes_trials_on_a_cpu(tmp_path, ended):
+    """There the estimate alone may accept a plan that runs out of memory."""
+    children = Answers(memory_trials=replace(ended(), stdout=json.dumps(planned())), memory_largest=ended(1))
     (largest,) = memory.run(context_of(tmp_path, children, quick=True))
     assert largest.id == "memory.largest"
+    assert children.asked["memory-trials"]["leave_seconds"] == memory.RUN_SECONDS_QUICK
 
 
 def test_trials_against_their_estimates():

@@ -98,9 +98,10 @@ $(VENV)/.made:
 	    echo "$(PYTHON) cannot make environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@touch $@
 
-$(VENV)/.core: $(VENV)/.made pyproject.toml constraints.txt $(wildcard distxcept/data/scaling/*.cc distxcept/data/scaling/*.h)
+$(VENV)/.core: $(VENV)/.made pyproject.toml constraints.txt $(wildcard distxcept/data/op/*.cc distxcept/data/op/*.h)
 	@echo "installing the core into $(VENV) (TensorFlow is large: some minutes)"
 	@$(PIP) install --constraint constraints.txt --editable .
+	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m distxcept.data.op.build >/dev/null || true
 	@touch $@
 
 $(VENV)/.cuda: $(VENV)/.core

@@ -1,65 +1,77 @@
-"""Input pipelines side by side: JPEG files of 500 × 375 to batches of 299 px, images a second on all cores.
+"""Input pipelines side by side: JPEG files of 500 × 375 to batches of 32 at 299 px, images a second on all cores.
 
-    python benchmarks/input.py [--quality 92] [--images 320] [--seconds 1.2] [--rounds 7] [--json]
+    python benchmarks/input.py                             all pipelines, by turns: some minutes
+    python benchmarks/input.py --quality 92 --rounds 15
+    python benchmarks/input.py --large 1300000             instead: how soon a large folder gives its first batch
 
-All contestants read the same files in one process, by turns, several rounds; a ratio is the median over the rounds,
-so that other work on the machine touches all of them alike. Processor time an image is given beside it: on a machine
-that is busy with other things it says more than the clock.
+Ours always includes random resized crop and flip. The two TensorFlow pipelines that it is compared with are as they are
+commonly written, without any augmentation: less work, so the stricter comparison. The same two with augmentation stand
+beside them, and Pillow does the same crop and flip.
 
-Ours always includes random resized crop and flip. The aims compare it with the two TensorFlow pipelines as they are
-commonly written, without any augmentation: less work, so the stricter comparison. The same two with augmentation
-stand beside them, and Pillow does the same crop and flip.
+Every pipeline is a process of its own and all read the same files. One works at a time, the others are stopped; a ratio is
+the median over the rounds, so that other work on the machine touches all alike. Processor time an image stands beside
+it: on a busy machine it says more than the clock.
 
-The pictures are noise with the falling spectrum of photographs, and grain. At quality 92 a file has about 63 kB,
-which is the mean of flower_photos (3,670 files in 221.83 MiB); `--quality 80` gives about 30 kB.
+The pictures are noise with the falling spectrum of photographs, and grain: about 30 kB at quality 80, 63 kB at 92.
 """
 
 import argparse
 import io
 import json
 import os
-import random
-import shutil
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import cycle
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import keras
 import numpy as np
-import tensorflow as tf
 from PIL import Image
 
-from distxcept.batching import plan_batches
-from distxcept.config.schema import Augment, Crop, FolderSource, RecordsSource
-from distxcept.data.pack import pack
-from distxcept.data.pipeline import updates
-from distxcept.data.scaling.bilinear import kernel
-from distxcept.data.sources import Source, open_source
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT)]
 
-SIZE, BATCH = 299, 32
-CROP = Crop(scale=(0.08, 1.0))
-WARM_UP_SECONDS = 0.4
-AUTO = tf.data.AUTOTUNE
-AIMS = {
-    "plain tf.data": 1.5,
-    "image_dataset_from_directory": 1.5,
-    "Pillow": 2.0,
-    "decode alone": 0.6,
-    "ours, folder": 1.0,
+from benchmarks import input_large  # noqa: E402 - this checkout, not what is installed
+from distxcept.config.schema import FolderSource  # noqa: E402
+from distxcept.data.pack import pack  # noqa: E402
+from distxcept.prove.race import table  # noqa: E402
+from distxcept.prove.race.contestants import STOCK  # noqa: E402
+from distxcept.prove.race.setting import Setting  # noqa: E402
+from distxcept.prove.race.turns import Contestant, Result, Spread, say, take_turns  # noqa: E402
+
+CHILD = Path(__file__).with_name("contestants") / "input_pipeline.py"
+RESULTS = Path(__file__).with_name("results")
+SETTING = Setting(image_size=299, batch=32)
+EARLIER = "e577e91"
+"""The commit whose pipeline, threads of Python, the present one is compared with."""
+NAMES = {
+    "ours": "ours, folder",
+    "plainly": "ours, folder, without the compiled operation",
+    "records": "ours, records",
+    "earlier": f"ours at {EARLIER}, folder",
+    "plain": "plain tf.data",
+    "plain-crop": "plain tf.data, crop and flip",
+    "directory": "image_dataset_from_directory",
+    "directory-crop": "the same, crop and flip",
+    "pillow": "Pillow, crop and flip",
+    "decode": "decode_jpeg alone, fast DCT",
 }
-"""Least ratio of our speed, from the folder, to theirs; in the last line from records to from the folder."""
-
-Contestant = Callable[[float], tuple[float, float]]
-"""Runs for about so many seconds and returns images a second, and processor seconds an image."""
+AIMS = {
+    ("ours", "earlier"): 1.15,
+    ("ours", "plain"): 2.5,
+    ("ours", "decode"): 1.0,
+    ("plainly", "plain"): 1.3,
+    ("records", "ours"): 1.0,
+}
+"""Least ratio of speeds."""
+SHOWN = [*AIMS, *(("ours", other) for other in ("plain-crop", "directory", "directory-crop", "pillow"))]
 
 
 def write_images(folder: Path, count: int, quality: int) -> float:
@@ -91,196 +103,213 @@ def _picture(number: int, quality: int) -> bytes:
     return file.getvalue()
 
 
-def measure(batches: Iterator[int], seconds: float) -> tuple[float, float]:
-    """Speed and processor time, after a warm-up in which pipelines find their settings and fill their buffers."""
-    until = time.perf_counter() + WARM_UP_SECONDS
-    while time.perf_counter() < until:
-        next(batches)
-    begun, worked, images = time.perf_counter(), time.process_time(), 0
-    while (elapsed := time.perf_counter() - begun) < seconds:
-        images += next(batches)
-    return images / elapsed, (time.process_time() - worked) / max(1, images)
+@contextmanager
+def earlier_checkout(place: Path) -> Iterator[str | None]:
+    """A worktree of that commit with its kernel compiled; None where it cannot be had, which is told."""
 
+    def git(*arguments: str) -> None:
+        subprocess.run(
+            ["git", "-C", str(ROOT), "worktree", *arguments], check=True, capture_output=True, text=True
+        )
 
-def ours(source: Source) -> Contestant:
-    plan = plan_batches(samples=len(source), global_batch=BATCH, virtual_batch=BATCH, micro_batch=BATCH)
-
-    def run(seconds: float) -> tuple[float, float]:
-        with updates(
-            source, plan, replicas=range(1), image_size=SIZE, seed=0, augment=Augment(flip=True, crop=CROP)
-        ) as batches:
-            return measure((batch.real_samples for batch in batches), seconds)
-
-    return run
-
-
-def of_dataset(dataset: tf.data.Dataset) -> Contestant:
-    def run(seconds: float) -> tuple[float, float]:
-        return measure((int(tf.shape(batch)[0]) for batch in dataset.repeat()), seconds)
-
-    return run
-
-
-def decode(path: tf.Tensor, **options: Any) -> tf.Tensor:
-    return tf.io.decode_jpeg(tf.io.read_file(path), channels=3, **options)
-
-
-def plain(path: tf.Tensor) -> tf.Tensor:
-    return tf.image.resize(decode(path), [SIZE, SIZE]) / 255.0
-
-
-def plain_augmented(path: tf.Tensor) -> tf.Tensor:
-    image = decode(path)
-    begin, size, _ = tf.image.sample_distorted_bounding_box(
-        tf.shape(image),
-        tf.zeros([1, 0, 4]),
-        area_range=CROP.scale,
-        aspect_ratio_range=CROP.ratio,
-        use_image_if_no_bounding_boxes=True,
-    )
-    image = tf.image.resize(tf.slice(image, begin, size), [SIZE, SIZE])
-    return tf.image.random_flip_left_right(image) / 255.0
-
-
-def decoded(path: tf.Tensor) -> tf.Tensor:
-    """Nothing but decoding, with the fast settings that ours has; one pixel, so that no batch has to be copied."""
-    return decode(path, dct_method="INTEGER_FAST")[0, 0]
-
-
-def directory(folder: Path, side: int = SIZE) -> tf.data.Dataset:
-    return keras.utils.image_dataset_from_directory(
-        folder, image_size=(side, side), batch_size=BATCH, shuffle=False, labels=None, verbose=False
-    )
-
-
-def directory_augmented(folder: Path) -> tf.data.Dataset:
-    """As Keras' guides do it: load somewhat larger, then layers for a random crop and flip."""
-    layers = [keras.layers.RandomCrop(SIZE, SIZE), keras.layers.RandomFlip("horizontal")]
-
-    def change(images: tf.Tensor) -> tf.Tensor:
-        for layer in layers:
-            images = layer(images, training=True)
-        return images
-
-    return directory(folder, SIZE * 8 // 7).map(change, num_parallel_calls=AUTO).prefetch(AUTO)
-
-
-def pillow(paths: list[str], workers: int) -> Contestant:
-    def one(path: str) -> np.ndarray:
-        with Image.open(path) as image:
-            side = (image.width * image.height * random.uniform(*CROP.scale)) ** 0.5
-            stretch = (random.uniform(*CROP.ratio)) ** 0.5
-            w, h = min(image.width, side * stretch), min(image.height, side / stretch)
-            left, top = random.uniform(0, image.width - w), random.uniform(0, image.height - h)
-            cut = image.convert("RGB").resize(
-                (SIZE, SIZE), Image.Resampling.BILINEAR, box=(left, top, left + w, top + h)
-            )
-            if random.random() < 0.5:
-                cut = cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-            return np.asarray(cut)
-
-    def run(seconds: float) -> tuple[float, float]:
-        with ThreadPoolExecutor(workers) as pool:
-            return measure(_ahead(pool, one, paths), seconds)
-
-    return run
-
-
-def _ahead(pool: ThreadPoolExecutor, one: Callable[[str], np.ndarray], paths: list[str]) -> Iterator[int]:
-    """Batches of `one`, with enough under way that no worker waits for the end of a batch."""
-    waiting: deque[Future[np.ndarray]] = deque()
-    for path in cycle(paths):
-        waiting.append(pool.submit(one, path))
-        if len(waiting) == 3 * BATCH:
-            yield len(np.stack([waiting.popleft().result() for _ in range(BATCH)]))
-
-
-def contestants(folder: Path, packed: Path, workers: int) -> dict[str, Contestant]:
-    paths = sorted(str(path) for path in folder.glob("*/*.jpg"))
-
-    def mapped(change: Callable[[tf.Tensor], tf.Tensor]) -> Contestant:
-        files = tf.data.Dataset.from_tensor_slices(paths)
-        return of_dataset(files.map(change, num_parallel_calls=AUTO).batch(BATCH).prefetch(AUTO))
-
-    return {
-        "ours, folder": ours(open_source(FolderSource(kind="folder", path=str(folder)))),
-        "ours, records": ours(open_source(RecordsSource(kind="records", path=str(packed)))),
-        "plain tf.data": mapped(plain),
-        "plain tf.data, crop and flip": mapped(plain_augmented),
-        "image_dataset_from_directory": of_dataset(directory(folder)),
-        "the same, crop and flip": of_dataset(directory_augmented(folder)),
-        "Pillow": pillow(paths, workers),
-        "decode alone": mapped(decoded),
-    }
-
-
-def compete(
-    running: dict[str, Contestant], seconds: float, rounds: int
-) -> dict[str, list[tuple[float, float]]]:
-    results: dict[str, list[tuple[float, float]]] = {name: [] for name in running}
-    for number in range(rounds + 1):
-        # To and fro, so that nobody always comes after the same one.
-        for name in list(running)[:: 1 if number % 2 else -1]:
-            result = running[name](seconds)
-            if number:  # the first round warms up
-                results[name].append(result)
-    return results
-
-
-def run(images: int, quality: int, seconds: float, rounds: int) -> dict[str, Any]:
-    home = Path(tempfile.mkdtemp(prefix="distxcept-input-"))
-    workers = len(os.sched_getaffinity(0))
     try:
-        kilobytes = write_images(home / "images", images, quality)
-        pack(FolderSource(kind="folder", path=str(home / "images")), home / "packed", workers=workers)
-        results = compete(contestants(home / "images", home / "packed", workers), seconds, rounds)
+        try:
+            git("add", "--detach", "--quiet", str(place), EARLIER)
+        except (OSError, subprocess.CalledProcessError) as error:
+            reason = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1]
+            say(f"left out: {NAMES['earlier']}: {reason}")
+            yield None
+            return
+        build = place / "distxcept" / "data" / "scaling" / "build.py"
+        subprocess.run([sys.executable, str(build)], check=True, stdout=subprocess.DEVNULL)
+        yield str(place)
     finally:
-        shutil.rmtree(home)
-    speeds = {name: [speed for speed, _ in values] for name, values in results.items()}
-    ratios = {name: _ratio(name, speeds) for name in speeds if name != "ours, records"}
+        if place.exists():
+            git("remove", "--force", str(place))
+
+
+def contestants(home: Path, earlier: str | None) -> dict[str, Contestant]:
+    """By the words of NAMES; the first is the reference."""
+
+    def child(word: str, name: str, root: str = str(ROOT), **environ: str) -> Contestant:
+        command = (sys.executable, str(CHILD), name, root, str(home / "images"), str(home / "packed"))
+        changed = {**STOCK, "DISTXCEPT_OP": None, "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": root, **environ}
+        return Contestant(NAMES[word], command, changed)
+
+    others = ("plain", "plain-crop", "directory", "directory-crop", "pillow", "decode")
     return {
-        "cores": workers,
-        "mean_file_kB": round(kilobytes, 1),
-        "compiled_kernel": kernel() is not None,
-        "images_per_second": {name: round(statistics.median(values)) for name, values in speeds.items()},
-        "processor_ms_per_image": {
-            name: round(1000 * statistics.median(cost for _, cost in values), 2)
-            for name, values in results.items()
-        },
-        "load_average": os.getloadavg()[0],
-        "ours_against": {name: round(ratio, 2) for name, ratio in ratios.items()},
-        "wanted_at_least": AIMS,
-        "reached": all(ratios[name] >= aim for name, aim in AIMS.items()),
+        "ours": child("ours", "ours-folder"),
+        "plainly": child("plainly", "ours-folder", DISTXCEPT_OP="off"),
+        "records": child("records", "ours-records"),
+        **({"earlier": child("earlier", "earlier", earlier)} if earlier else {}),
+        **{word: child(word, word) for word in others},
     }
 
 
-def _ratio(against: str, speeds: dict[str, list[float]]) -> float:
-    own = speeds["ours, records" if against == "ours, folder" else "ours, folder"]
-    return statistics.median(a / b for a, b in zip(own, speeds[against], strict=True))
+def race(images: int, quality: int, seconds: float, rounds: int) -> tuple[float, dict[str, Result]]:
+    """Mean size of a file in kB, and the results by word."""
+    with tempfile.TemporaryDirectory(prefix="distxcept-input-") as folder:
+        home = Path(folder)
+        kilobytes = write_images(home / "images", images, quality)
+        pack(FolderSource(kind="folder", path=str(home / "images")), home / "packed", workers=1)
+        with earlier_checkout(home / "earlier") as earlier:
+            found = contestants(home, earlier)
+            results = take_turns(
+                list(found.values()), lambda _: SETTING, rounds=rounds, turn_seconds=seconds, notice=say
+            )
+    return kilobytes, dict(zip(found, results, strict=True))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quality", type=int, default=92, help="of the JPEG files")
-    parser.add_argument("--images", type=int, default=320)
-    parser.add_argument("--seconds", type=float, default=1.2, help="for each contestant in each round")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
-    result = run(args.images, args.quality, args.seconds, args.rounds)
-    if args.json:
-        print(json.dumps(result, indent=1))
-        return 0
-    way = "compiled kernel" if result["compiled_kernel"] else "no compiled kernel"
-    print(f"{result['cores']} cores, JPEG of {result['mean_file_kB']} kB on average, {way}")
-    for name, speed in result["images_per_second"].items():
-        milliseconds = result["processor_ms_per_image"][name]
-        print(f"  {name:32s} {speed:6d} images/s   {milliseconds:6.2f} ms of processor time an image")
-    for name, ratio in result["ours_against"].items():
-        first = "ours, records" if name == "ours, folder" else "ours"
-        aim = f" (aim: {AIMS[name]})" if name in AIMS else ""
-        print(f"  {first} / {name}: {ratio:.2f}{aim}")
-    return 0 if result["reached"] else 1
+def summary(kilobytes: float, results: dict[str, Result]) -> dict[str, Any]:
+    """All figures, as --json prints them."""
+    ran = {word: result for word, result in results.items() if result.turns and not result.failure}
+
+    def cost(result: Result) -> float:
+        return statistics.median(
+            1000 * turn.facts["processor_seconds"] / turn.images for turn in result.turns
+        )
+
+    def ratio(one: str, other: str) -> Spread:
+        pairs = zip(ran[one].ratios, ran[other].ratios, strict=False)
+        return Spread.of([mine / theirs for mine, theirs in pairs])
+
+    compared = []
+    for one, other in SHOWN:
+        aim = AIMS.get((one, other))
+        row: dict[str, Any] = {
+            "one": NAMES[one],
+            "other": NAMES[other],
+            "aim": aim,
+            "speed": None,
+            "met": None,
+        }
+        if one in ran and other in ran:
+            spread = ratio(one, other)
+            row |= {"speed": vars(spread), "processor_time": cost(ran[other]) / cost(ran[one])}
+            row["met"] = None if aim is None else spread.median >= aim
+        compared.append(row)
+    return {
+        "mean_file_kB": kilobytes,
+        "images_per_second": {NAMES[word]: vars(result.speed) for word, result in ran.items()},
+        "processor_ms_per_image": {NAMES[word]: cost(result) for word, result in ran.items()},
+        "compiled": {
+            NAMES[word]: one.start["compiled"] for word, one in ran.items() if "compiled" in one.start
+        },
+        "failures": {one.contestant.name: one.failure for one in results.values() if one.failure},
+        "ratios": compared,
+    }
+
+
+def markdown(found: dict[str, Any], about: dict[str, Any], command: str) -> str:
+    lines = [
+        f"`{command}`: JPEG of {found['mean_file_kB']:.1f} kB on average to 299 px, batches of 32.",
+        *("", "| | images/s, median (least … most) | processor time an image |", "|---|---|---|"),
+    ]
+    for name, speed in found["images_per_second"].items():
+        note = "" if found["compiled"].get(name, True) or "without" in name else " (NOT COMPILED)"
+        lines.append(f"| {name}{note} | {show(speed, 0)} | {found['processor_ms_per_image'][name]:.2f} ms |")
+    lines += [f"| {name} | failed: {reason} | |" for name, reason in found["failures"].items()]
+    lines += [
+        "",
+        "| speed of … against … | median (least … most) | processor time | aim | |",
+        "|---|---|---|---|---|",
+    ]
+    for row in found["ratios"]:
+        aim = "" if row["aim"] is None else f"{row['aim']:g}"
+        if row["speed"] is None:
+            lines.append(f"| {row['one']} / {row['other']} | – | | {aim} | not run |")
+            continue
+        met = "" if row["met"] is None else "met" if row["met"] else "MISSED"
+        lines.append(
+            f"| {row['one']} / {row['other']} | {show(row['speed'], 2)} | {row['processor_time']:.2f} | {aim} | {met} |"
+        )
+    return "\n".join([*lines, "", describe(about), ""])
+
+
+def show(spread: dict[str, float], digits: int) -> str:
+    middle, low, high = (f"{spread[key]:,.{digits}f}" for key in ("median", "low", "high"))
+    return f"{middle} ({low} … {high})"
+
+
+def describe(about: dict[str, Any]) -> str:
+    """Machine, date and commit, and whether other work may have disturbed."""
+    ended = f", {os.getloadavg()[0]:.1f} at the end"
+    changed = " with changes that are not committed" if has_changes() else ""
+    return table.describe(about).replace(" at the start", f" at the start{ended}") + changed + "."
+
+
+def has_changes() -> bool:
+    command = [
+        "git",
+        "--no-optional-locks",
+        "-C",
+        str(ROOT),
+        "status",
+        "--porcelain",
+        "distxcept",
+        "benchmarks",
+    ]
+    try:
+        return bool(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
+    except OSError:
+        return False
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quality", type=int, default=80, help="of the JPEG files (80)")
+    parser.add_argument("--images", type=int, default=320, help="how many there are (320)")
+    parser.add_argument("--seconds", type=float, default=1.5, help="of a turn, about (1.5)")
+    parser.add_argument("--rounds", type=int, help="turns of each (9); of --large: starts (3)")
+    parser.add_argument(
+        "--large", type=int, metavar="N", help="measure the start with N files (1300000) instead"
+    )
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
+    parser.add_argument("--save", action="store_true", help=f"also write the table to {RESULTS.name}/")
+    args = parser.parse_args(argv)
+    if not 1 <= args.quality <= 95:
+        parser.error(f"--quality {args.quality}: from 1 to 95")
+    if args.images < SETTING.batch or args.images % SETTING.batch:
+        parser.error(f"--images {args.images}: a multiple of {SETTING.batch}, so that all batches are full")
+    args.rounds = (9 if args.large is None else 3) if args.rounds is None else args.rounds
+    if args.rounds < 1 or not 0 < args.seconds < 3600:
+        parser.error("--rounds is at least 1, --seconds more than 0 and less than 3600")
+    if args.large is not None and args.large < 2 * input_large.CLASSES:
+        parser.error(f"--large {args.large}: at least {2 * input_large.CLASSES}, two files for each class")
+    return args
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = arguments(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is cleaned up
+    about = table.machine()
+    shown = " ".join(["python benchmarks/input.py", *(sys.argv[1:] if argv is None else argv)])
+    shown = shown.replace(" --save", "").replace(" --json", "")
+    try:
+        if args.large is not None:
+            name, found = (
+                "input_large.md",
+                input_large.run(args.large, args.rounds, _picture(0, args.quality)),
+            )
+            text = input_large.markdown(found, shown) + f"\n{describe(about)}\n"
+        else:
+            name, found = "input.md", summary(*race(args.images, args.quality, args.seconds, args.rounds))
+            text = markdown(found, about, shown)
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+    print(json.dumps({"machine": about, "input": found}, indent=1) if args.json else text)
+    if args.save:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / name).write_text(
+            f"# {'Input pipelines' if args.large is None else 'A large folder'}\n\n{text}"
+        )
+    return 1 if any(row["met"] is False for row in found["ratios"]) else 0
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from distxcept.cluster import Placement
 from distxcept.config.schema import Config
-from distxcept.data.pipeline import updates
+from distxcept.data.dataset import Input
 from distxcept.engines import create_engine
 from distxcept.training.build import build_training
 from distxcept.training.events import Observer
@@ -47,15 +47,7 @@ class Bench:
         training = build_training(config, create_engine(config.engine, Placement(launcher="local")))
         self.loop = Loop(training, folder, Observer())
         self.updates = updates_per_window
-        reading = updates(
-            training.train,
-            training.plan,
-            replicas=range(1),
-            image_size=image_size,
-            seed=0,
-            **training.train_options,
-        )
-        with reading as batches:
+        with Input(training.reading, training.plan, range(1)) as batches:
             self.batch = next(batches)
 
     def update(self) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from distxcept.cluster import detect
 from distxcept.cluster.status import read_status
-from distxcept.config.load import load_config
+from distxcept.config.load import as_config, load_config
 from distxcept.config.own_model import overrides_for_own_model
 from distxcept.config.schema import Config
 from distxcept.config.yaml_text import dump_yaml
@@ -26,6 +26,7 @@ from distxcept.training.events import Observer as Callback
 
 if TYPE_CHECKING:
     import numpy as np
+    import tensorflow as tf
 
     from distxcept.export.exporting import Exported
     from distxcept.model.keras_function import KerasNetwork
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from distxcept.training.scores import Scores
     from distxcept.training.trained import Trained
 
-__all__ = ["Callback", "Run", "Trainer"]
+__all__ = ["Callback", "Run", "Trainer", "input_dataset"]
 
 Overrides = Mapping[str, Any]
 FIRST_RANK_SECONDS = 60.0
@@ -64,6 +65,59 @@ def _make_network(model: Any) -> MakeNetwork:
         return KerasNetwork.of(model, config)
 
     return make
+
+
+def input_dataset(
+    config: Config | Mapping[str, Any] | str | os.PathLike[str],
+    *,
+    split: str = "train",
+    replica: int = 0,
+    replicas: int = 1,
+    first_update: int = 0,
+) -> "tf.data.Dataset":
+    """The `tf.data.Dataset` that a run feeds to one replica, for a training loop of your own.
+
+    An element is the replica's part of one update: a dict of `images` uint8 [n, v, height, width, 3], `labels` and
+    `weights` [n, v] (a sample of weight 0 must not count), and `indices` [n, v]: n virtual batches of v samples. A short
+    update may have fewer. `train` runs from `first_update` to the end of the run; `validation` gives each sample once.
+    """
+    import tensorflow as tf
+
+    from distxcept.batching import plan_batches
+    from distxcept.data.dataset import reading_of, replica_dataset
+    from distxcept.data.sources import open_split
+
+    config = as_config(config)
+    if split not in ("train", "validation"):
+        raise ConfigError(f"there is no split {split!r}; there are train and validation")
+    if not 0 <= replica < replicas:
+        raise ConfigError(f"replica is {replica}, but there are {replicas}; count them from 0")
+    source = open_split(config.data, split)
+    if source is None:
+        raise ConfigError("the config has no validation data; set data.validation or data.validation_fraction")
+    training, batch = split == "train", config.batch
+    plan = plan_batches(
+        samples=len(source),
+        global_batch=batch.global_,
+        virtual_batch=batch.virtual,
+        micro_batch=batch.virtual,
+        replicas=replicas,
+        shares=config.engine.shares,
+        keep_remainder=not training or config.data.remainder == "keep",
+        lanes=config.engine.lanes if training and config.engine.reduction == "ordered" else None,
+    )
+    updates = plan.updates_per_epoch
+    if training:
+        updates = config.run.updates or (config.run.epochs or 0) * plan.updates_per_epoch
+    if not 0 <= first_update <= updates:
+        raise ConfigError(f"first_update is {first_update}, but there are {updates} updates")
+    reading = reading_of(config, source, training=training)
+    dataset = replica_dataset(reading, plan, replica, first=first_update, updates=updates - first_update)
+    names = ("images", "labels", "weights", "indices")
+    named = tf.autograph.experimental.do_not_convert(
+        lambda batch: {name: getattr(batch, name) for name in names}
+    )
+    return dataset.map(named)
 
 
 class Trainer:

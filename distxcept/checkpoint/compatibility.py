@@ -10,13 +10,17 @@ from distxcept.config.schema import Config
 HARMLESS = (
     "run.name", "run.dir", "run.resume", "run.epochs", "run.updates", "run.log_every", "run.evaluate_every",
     "run.early_stopping", "run.telemetry_every", "run.writers", "run.max_nonfinite_updates", "model.weights",
-    "data.validation", "data.on_bad_image", "data.max_bad_fraction", "data.cache", "data.host_memory", "batch.micro",
-    "engine", "memory", "checkpoint",
+    "data.validation", "data.evaluate", "data.on_bad_image", "data.max_bad_fraction", "data.cache",
+    "data.host_memory", "batch.micro", "engine", "memory", "checkpoint",
 )  # fmt: skip
 # Exceptions to the above: they alter what is computed.
 HARMFUL = ("engine.compression", "engine.reduction", "engine.lanes", "engine.tf32")
 # Keys that came later are left out where they change nothing, so that older runs keep their identity.
-ABSENT_MEANS = {"engine.tf32": "on"}
+ABSENT_MEANS = {
+    "engine.tf32": "on",
+    "data.augment.autoaugment": False,
+    "data.augment.trivialaugment": False,
+}
 
 
 def training_identity(config: Config, data_digest: str) -> dict[str, Any]:

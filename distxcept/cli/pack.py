@@ -22,8 +22,12 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     parser = subparsers.add_parser(
         "pack", help=summary, description=f"{summary.capitalize()}.", epilog=EXAMPLES, parents=[common]
     )
-    parser.add_argument("source", metavar="SOURCE", help="folder of class folders, .csv file, or tfds:NAME")
-    parser.add_argument("dest", metavar="DEST", help="folder to make")
+    parser.add_argument(
+        "source",
+        metavar="SOURCE",
+        help="folder of class folders, .csv file, or tfds:NAME",
+    )
+    parser.add_argument("dest", metavar="DEST", help="folder to make, or URL")
     parser.add_argument(
         "--longest-side", type=positive_number, metavar="PIXELS", help="shrink larger images to this"
     )
@@ -50,8 +54,6 @@ def _quality(text: str) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from pathlib import Path
-
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -71,7 +73,7 @@ def _run(args: argparse.Namespace) -> int:
         task = bar.add_task("packing", total=None)
         packed = pack(
             _section(args),
-            Path(args.dest),
+            args.dest,
             settings=settings,
             class_names=_classes(args.classes_from),
             workers=args.processes or usable_cores(),
@@ -88,30 +90,36 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _section(args: argparse.Namespace) -> Any:
-    from pathlib import Path
-
     from distxcept.config.data import FolderSource, ManifestSource, TfdsSource
-    from distxcept.errors import ConfigError
+    from distxcept.data import files
+    from distxcept.errors import ConfigError, DataError
 
     if args.source.startswith("tfds:"):
         name = args.source.removeprefix("tfds:")
         return TfdsSource(kind="tfds", name=name, split=args.split, data_dir=args.data_dir)
-    if Path(args.source).is_dir():
-        return FolderSource(kind="folder", path=args.source)
+    try:
+        if files.is_dir(args.source):
+            return FolderSource(kind="folder", path=args.source)
+    except OSError as error:
+        raise DataError(files.problem(error)) from None
     if args.source.endswith(".csv"):
         return ManifestSource(kind="manifest", path=args.source)
     raise ConfigError(f"{args.source} is neither a folder nor a .csv file nor tfds:NAME")
 
 
 def _classes(folder: str | None) -> tuple[str, ...] | None:
-    from pathlib import Path
-
     from distxcept.config.data import FolderSource, RecordsSource
+    from distxcept.data import files
     from distxcept.data.sources import open_source
     from distxcept.data.sources.records import PACKED_INDEX
+    from distxcept.errors import DataError
 
     if folder is None:
         return None
-    if (Path(folder) / PACKED_INDEX).is_file():
+    try:
+        packed = files.is_file(files.join(folder, PACKED_INDEX))
+    except OSError as error:
+        raise DataError(f"--classes-from: {files.problem(error)}") from None
+    if packed:
         return open_source(RecordsSource(kind="records", path=folder)).class_names
     return open_source(FolderSource(kind="folder", path=folder)).class_names

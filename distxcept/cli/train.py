@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     with alike_on_all_ranks():
         config = load_config(args.config, args.overrides)
     placement = detect(os.environ)
-    prepare_environment(config, verbose=args.verbose, logged=True)
+    prepare_environment(config, verbose=args.verbose)
 
     from distxcept.training.signals import StopSignals
 

@@ -86,6 +86,12 @@ class Augment(Section):
     )
     color: Color | None = Field(default=None, description="colour jitter")
     randaugment: RandAugment | None = Field(default=None, description="random operations of equal strength")
+    autoaugment: bool = Field(
+        default=False, description="AutoAugment: the published policy for ImageNet, pairs of operations"
+    )
+    trivialaugment: bool = Field(
+        default=False, description="TrivialAugment (wide): one operation of any strength on each image"
+    )
     erase: Erase | None = Field(default=None, description="random erasing")
     mixup: NonNegativeFloat = Field(
         default=0.0, description="MixUp: alpha of the Beta distribution of the mixture; 0: off"
@@ -99,4 +105,16 @@ class Augment(Section):
     def _ordered(self) -> Self:
         if self.zoom is not None and self.zoom[0] > self.zoom[1]:
             raise contradiction("zoom", f"{list(self.zoom)} must be written smallest first")
+        return self
+
+    @model_validator(mode="after")
+    def _one_policy(self) -> Self:
+        policies = {
+            "randaugment": self.randaugment is not None,
+            "autoaugment": self.autoaugment,
+            "trivialaugment": self.trivialaugment,
+        }
+        chosen = [name for name, on in policies.items() if on]
+        if len(chosen) > 1:
+            raise contradiction(chosen[-1], f"only one of {' and '.join(chosen)} can be on")
         return self

@@ -94,6 +94,18 @@ Source = Annotated[
 ]
 
 
+class Evaluate(Section):
+    """How validation, evaluate, predict and exports cut and scale an image."""
+
+    crop: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0,
+        description="side of the centred square that is used, as part of the shorter side; 0.875 is common for ImageNet",
+    )
+    interpolation: Literal["bilinear", "bicubic"] = Field(
+        default="bilinear", description="how that square is scaled to the image size"
+    )
+
+
 class DataSection(Section):
     """Where images come from, and what is done to them before the model sees them."""
 
@@ -105,6 +117,9 @@ class DataSection(Section):
     )
     augment: Augment | None = Field(
         default=Augment(), description="random changes of training images; null: none at all"
+    )
+    evaluate: Evaluate = Field(
+        default=Evaluate(), description="the part of an image that validation and predictions use"
     )
     remainder: Literal["keep", "drop"] = Field(
         default="keep",
@@ -124,7 +139,8 @@ class DataSection(Section):
     )
     workers: Literal["auto"] | PositiveInt = Field(
         default="auto",
-        description="threads that read and decode; auto: a core each, more while they wait for the storage",
+        description="threads that read and decode; auto: as many as the cores to decode, and up to four times as many "
+        "to read; more help where the storage answers slowly",
     )
     host_memory: Literal["auto"] | SizeText = Field(
         default="auto", description="memory for batches read ahead; auto: an eighth of what is free"

@@ -4,8 +4,9 @@ Defaults < file < overrides (`key.path=value`, the value read as YAML). Paths in
 written: relative ones are relative to the current directory.
 """
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
@@ -21,11 +22,15 @@ from distxcept.config.yaml_text import (
     Path,
     YamlProblem,
     dotted,
+    dump_yaml,
     parse_yaml,
     resolve_scalar,
     shorten,
 )
 from distxcept.errors import ConfigError
+
+MAPPING = "run.yaml"
+"""What errors call a config that was given as a mapping; lines are those of its YAML text."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +45,21 @@ class Mistake:
         return ": ".join(part for part in (self.where, self.key, self.message) if part)
 
 
+def as_config(config: "Config | Mapping[str, Any] | str | os.PathLike[str]") -> Config:
+    """A config that is given from Python: an object, a nested mapping, or the path of a file."""
+    if isinstance(config, Config):
+        return config
+    if isinstance(config, Mapping):
+        return _config_or_error(_check(MAPPING, _parse_text(MAPPING, dump_yaml(dict(config))), ()))
+    return load_config(os.fspath(config))
+
+
 def load_config(path: str | FilePath, overrides: Sequence[str] = ()) -> Config:
     """Raises ConfigError with the first mistake, and how many more there are."""
-    result = check_config(path, overrides)
+    return _config_or_error(check_config(path, overrides))
+
+
+def _config_or_error(result: Config | list[Mistake]) -> Config:
     if isinstance(result, Config):
         return result
     first, *others = result
@@ -52,9 +69,15 @@ def load_config(path: str | FilePath, overrides: Sequence[str] = ()) -> Config:
 
 def check_config(path: str | FilePath, overrides: Sequence[str] = ()) -> Config | list[Mistake]:
     """The config, or all mistakes, those of the file in the order of its lines."""
-    file = str(path)
     try:
-        raw = _Raw(file, _parse_file(file))
+        return _check(str(path), _parse_text(str(path), _read_text(str(path))), overrides)
+    except _Unreadable as error:
+        return [error.mistake]
+
+
+def _check(file: str, document: Document, overrides: Sequence[str]) -> Config | list[Mistake]:
+    try:
+        raw = _Raw(file, document)
         mistakes = [mistake for text in overrides if (mistake := raw.override(text))]
     except _Unreadable as error:
         return [error.mistake]
@@ -78,8 +101,7 @@ class _Unreadable(Exception):
         self.mistake = Mistake(shorten(where, 300), "", message)
 
 
-def _parse_file(file: str) -> Document:
-    text = _read_text(file)
+def _parse_text(file: str, text: str) -> Document:
     try:
         document = parse_yaml(text)
     except YamlProblem as problem:

@@ -27,6 +27,7 @@ from distxcept.config.base import (
 from distxcept.config.data import (
     ArraysSource,
     DataSection,
+    Evaluate,
     FolderSource,
     ManifestSource,
     RecordsSource,
@@ -60,6 +61,7 @@ __all__ = [
     "DataSection",
     "EarlyStopping",
     "EngineSection",
+    "Evaluate",
     "ExponentialSchedule",
     "FolderSource",
     "ManifestSource",

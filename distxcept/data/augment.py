@@ -1,109 +1,104 @@
-"""Random views of training images, drawn from (seed, epoch, sample index) alone.
+"""Random views of training images, drawn from (seed, epoch, sample index) alone, for a virtual batch at a time.
 
-The draws of many samples are one vectorised call, and each kind of change has its own stream, so switching one on
-does not alter the others. Order: crop, flip, affine, RandAugment, colour, erase. MixUp and CutMix need the whole
-virtual batch and happen on the device: see `mix.py`.
+Everything here becomes part of the graph that reads the images. Each kind of change has its own stream, so switching
+one on does not alter the others. Order: crop and flip (`draw`), which decoding carries out; affine, RandAugment,
+AutoAugment, TrivialAugment, colour, erase (`change`). MixUp and CutMix happen on the device: see `mix.py`.
+
+The same sample gets the same bits in whatever batch and place it stands, hence `elementary` instead of `tf.exp`.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import exp, log, sqrt
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import tensorflow as tf
 
-from distxcept.data import effects
-from distxcept.data.keyed import key, uniforms
-from distxcept.data.sources.base import Pixels
-from distxcept.data.window import Choose, Window, centre_square
+from distxcept.data import effects, policies
+from distxcept.data.elementary import between
+from distxcept.data.keyed import key_of, uniforms_of
 
-_FLIP, _CROP, _AFFINE, _RANDAUGMENT, _COLOR, _ERASE = range(1, 7)
+_FLIP, _CROP, _AFFINE, _RANDAUGMENT, _COLOR, _ERASE, _AUTOAUGMENT, _TRIVIALAUGMENT = range(1, 9)
 _CROP_ATTEMPTS = 10
 
-Effect = Callable[[Pixels], Pixels]
 
+def draw(
+    augment: Any, sizes: tf.Tensor, *, seed: int, epoch: tf.Tensor, indices: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Traced. Windows (top, left, height, width), int32 [v, 4], and whether to mirror, bool [v].
 
-@dataclass(frozen=True)
-class View:
-    """How one sample is to be looked at in one epoch."""
-
-    choose: Choose
-    flip: bool = False
-    effects: tuple[Effect, ...] = ()
-
-
-PLAIN = View(centre_square)
-"""No augmentation: the largest centred square, as validation sees it."""
-
-
-def draw_views(augment: Any, *, seed: int, epoch: int, indices: NDArray[np.int64]) -> list[View]:
-    """The view of each sample in this epoch; `augment` is the config section, or None for none."""
+    `augment` is the config section, or None for the plain centre; `sizes` is int32 [v, 2], (height, width) of the
+    upright images. An image of size 0 gets a window of size 0.
+    """
+    windows, flips = centre_windows(sizes), tf.zeros_like(indices, tf.bool)
     if augment is None:
-        return [PLAIN] * len(indices)
-
-    def draws(stream: int, count: int) -> NDArray[np.float64]:
-        return uniforms(key(stream, seed, epoch), indices, count)
-
-    flips = draws(_FLIP, 1)[:, 0] < 0.5 if augment.flip else np.zeros(len(indices), bool)
-    columns = _effect_columns(
-        augment, draws, noise_key=lambda row: key(_ERASE, seed, epoch, int(indices[row]))
-    )
-    # Python's own numbers: one by one they are far quicker than NumPy's.
-    crops = draws(_CROP, 2 * _CROP_ATTEMPTS + 2).tolist() if augment.crop is not None else None
-    return [
-        View(
-            centre_square if crops is None else _random_window(augment.crop, crops[row]),
-            bool(flips[row]),
-            tuple(column(row) for column in columns),
+        return windows, flips
+    if augment.flip:
+        flips = _draws(_FLIP, 1, seed, epoch, indices)[:, 0] < 0.5
+    if augment.crop is not None:
+        windows = _random_windows(
+            augment.crop, sizes, _draws(_CROP, 2 * _CROP_ATTEMPTS + 2, seed, epoch, indices)
         )
-        for row in range(len(indices))
-    ]
+    return windows, flips
 
 
-def _effect_columns(
-    augment: Any, draws: Callable[[int, int], NDArray[np.float64]], noise_key: Callable[[int], int]
-) -> list[Callable[[int], Effect]]:
-    """For each effect that is on, a function from the sample's row to what is to be done."""
-    columns: list[Callable[[int], Effect]] = []
+def change(augment: Any, images: tf.Tensor, *, seed: int, epoch: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+    """Traced. What is changed after scaling; images are uint8 [v, size, size, 3]."""
+    if augment is None:
+        return images
+
+    def draws(stream: int, count: int) -> tf.Tensor:
+        return _draws(stream, count, seed, epoch, indices)
+
     if augment.rotate or augment.shift or augment.shear or augment.zoom:
-        moves = draws(_AFFINE, effects.AFFINE_DRAWS)
-        columns.append(
-            lambda row: lambda x: effects.apply_affine(x, effects.affine_matrix(augment, moves[row]))
-        )
+        images = effects.affine(images, augment, draws(_AFFINE, effects.AFFINE_DRAWS))
     if augment.randaugment is not None:
-        picks = draws(_RANDAUGMENT, effects.RANDAUGMENT_DRAWS * augment.randaugment.operations)
-        columns.append(lambda row: lambda x: effects.apply_randaugment(x, augment.randaugment, picks[row]))
+        count = policies.RANDAUGMENT_DRAWS * augment.randaugment.operations
+        images = policies.randaugment(images, augment.randaugment, draws(_RANDAUGMENT, count))
+    if augment.autoaugment:
+        images = policies.autoaugment(images, draws(_AUTOAUGMENT, policies.AUTOAUGMENT_DRAWS))
+    if augment.trivialaugment:
+        images = policies.trivialaugment(images, draws(_TRIVIALAUGMENT, policies.TRIVIALAUGMENT_DRAWS))
     if augment.color is not None:
-        colors = draws(_COLOR, effects.COLOR_DRAWS)
-        columns.append(lambda row: lambda x: effects.apply_color(x, augment.color, colors[row]))
+        images = effects.color(images, augment.color, draws(_COLOR, effects.COLOR_DRAWS))
     if augment.erase is not None:
-        places = draws(_ERASE, effects.ERASE_DRAWS)
-        columns.append(
-            lambda row: lambda x: effects.apply_erase(x, augment.erase, places[row], noise_key(row))
-        )
-    return columns
+        noise_keys = key_of(_ERASE, seed, epoch, indices)
+        images = effects.erase(images, augment.erase, draws(_ERASE, effects.ERASE_DRAWS), noise_keys)
+    return images
 
 
-def _random_window(crop: Any, draws: Sequence[float]) -> Choose:
+def centre_windows(sizes: tf.Tensor, crop: float = 1.0) -> tf.Tensor:
+    """Traced. `centre_window` of each (height, width): int32 [v, 4]."""
+    shorter = tf.reduce_min(sizes, axis=1)
+    side = tf.cast(tf.round(crop * tf.cast(shorter, tf.float64)), tf.int32)
+    side = tf.minimum(shorter, tf.maximum(side, 1))
+    corner = (sizes - side[:, None]) // 2
+    return tf.concat([corner, side[:, None], side[:, None]], axis=1)
+
+
+def _draws(stream: int, count: int, seed: int, epoch: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+    return uniforms_of(key_of(stream, seed, epoch), indices, count)
+
+
+def _random_windows(crop: Any, sizes: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
     """Random resized crop: an area and a side ratio that fit, at a random place.
 
     Drawn again up to ten times when the window would stick out, then the largest centred window of an allowed
     ratio, so that extreme panoramas still give something sensible.
     """
-    low_ratio, high_ratio = crop.ratio
-    low_scale, high_scale = crop.scale
+    size = tf.cast(sizes, tf.float64)
+    height, width = size[:, :1], size[:, 1:]
+    (low, high), (narrowest, widest) = crop.scale, crop.ratio
+    area = height * width * (low + (high - low) * draws[:, 0:-2:2])
+    ratio = between(narrowest, widest, draws[:, 1:-2:2])
+    w, h = (tf.maximum(tf.round(tf.sqrt(part)), 1) for part in (area * ratio, area / ratio))
+    fits = tf.cast((w <= width) & (h <= height), tf.int32)
+    first = tf.argmax(fits * tf.range(_CROP_ATTEMPTS, 0, -1), axis=1)[:, None]
+    found, h, w = (tf.gather(of_attempt, first, batch_dims=1) for of_attempt in (fits, h, w))
+    top, left = (height - h + 1) * draws[:, -2:-1], (width - w + 1) * draws[:, -1:]
+    drawn = tf.concat([top, left, h, w], axis=1)
+    return tf.cast(tf.where(found > 0, tf.floor(drawn), _largest_windows(crop, height, width)), tf.int32)
 
-    def choose(width: int, height: int) -> Window:
-        for attempt in range(_CROP_ATTEMPTS):
-            area = width * height * (low_scale + (high_scale - low_scale) * draws[2 * attempt])
-            ratio = exp(log(low_ratio) + (log(high_ratio) - log(low_ratio)) * draws[2 * attempt + 1])
-            w, h = max(1, round(sqrt(area * ratio))), max(1, round(sqrt(area / ratio)))
-            if w <= width and h <= height:
-                top, left = int((height - h + 1) * draws[-2]), int((width - w + 1) * draws[-1])
-                return Window(top, left, h, w)
-        ratio = min(max(width / height, low_ratio), high_ratio)
-        w, h = min(width, max(1, round(height * ratio))), min(height, max(1, round(width / ratio)))
-        return Window((height - h) // 2, (width - w) // 2, h, w)
 
-    return choose
+def _largest_windows(crop: Any, height: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
+    ratio = tf.clip_by_value(width / tf.maximum(height, 1), *crop.ratio)
+    w = tf.minimum(width, tf.maximum(tf.round(height * ratio), 1))
+    h = tf.minimum(height, tf.maximum(tf.round(width / ratio), 1))
+    return tf.concat([(height - h) // 2, (width - w) // 2, h, w], axis=1)

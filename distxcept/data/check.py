@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from distxcept.data.decode import decode_whole
 from distxcept.data.header import inspect
-from distxcept.data.patience import read_patiently, reason_of
+from distxcept.data.retry import read_with_retries, reason_of
 from distxcept.data.sources.base import BadSample, Pixels, Source
 
 _DIGEST = 16
@@ -118,7 +118,7 @@ def _looks(source: Source, max_pixels: int, workers: int) -> Iterator[_Look]:
 
 def _look(source: Source, index: int, max_pixels: int) -> _Look:
     try:
-        sample = read_patiently(lambda: source.read(index))
+        sample = read_with_retries(lambda: source.read(index))
         kind = "pixels" if sample.encoded is None else inspect(sample.encoded, max_pixels=max_pixels).kind
         pixels = decode_whole(sample, max_pixels=max_pixels)
     except (BadSample, OSError) as error:

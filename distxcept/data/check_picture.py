@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from distxcept.data.augment import PLAIN
-from distxcept.data.decode import render
+from distxcept.data.decode import View, render
 from distxcept.data.keyed import hashes, key
 from distxcept.data.sources.base import Source
 
@@ -47,7 +46,7 @@ def _tile(source: Source, index: int, max_pixels: int) -> np.ndarray:
     """A bad image is a red square: it is part of what there is to see."""
     out = np.zeros((_TILE, _TILE, 3), np.uint8)
     try:
-        render(source.read(index), PLAIN, out, max_pixels=max_pixels)
+        render(source.read(index), View(), out, max_pixels=max_pixels)
     except Exception:  # the check itself has listed it with the reason
         out[...] = (200, 30, 30)
     return out

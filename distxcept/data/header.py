@@ -17,7 +17,7 @@ class Header:
     width: int
     height: int
     orientation: int = 1
-    """EXIF orientation 1 to 8; 1 is upright."""
+    """EXIF orientation 1 to 8 of a JPEG, PNG or WebP; 1 is upright."""
     components: int = 3
     """Colour components as stored; 4 in a JPEG is CMYK. Only told for JPEG."""
 
@@ -51,6 +51,18 @@ def inspect(data: bytes, *, max_pixels: int) -> Header:
         )
     return header
 
+
+# EXIF orientation → (transpose, then flip up-down, then flip left-right) from stored to upright pixels.
+TO_UPRIGHT = {
+    1: (False, False, False),
+    2: (False, False, True),
+    3: (False, True, True),
+    4: (False, True, False),
+    5: (True, False, False),
+    6: (True, False, True),
+    7: (True, True, True),
+    8: (True, True, False),
+}
 
 _STANDALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -100,7 +112,20 @@ def _exif_orientation(tiff: bytes) -> int:
 
 
 def _png(data: bytes) -> Header:
-    return Header("png", *struct.unpack_from(">II", data, 16))
+    width, height = struct.unpack_from(">II", data, 16)
+    return Header("png", width, height, _chunk_orientation(data, 8, ">I4s", b"eXIf"))
+
+
+def _chunk_orientation(data: bytes, at: int, head: str, wanted: bytes) -> int:
+    """Walks the chunks of a PNG or WebP file to its EXIF block, which may stand after the image."""
+    while at + 8 <= len(data):
+        first, second = struct.unpack_from(head, data, at)
+        (length, kind) = (first, second) if isinstance(first, int) else (second, first)
+        if kind == wanted:
+            return _exif_orientation(data[at + 8 : at + 8 + length].removeprefix(b"Exif\0\0"))
+        # A PNG chunk ends with a checksum, a WebP chunk is padded to an even length.
+        at += 8 + length + (4 if wanted == b"eXIf" else length % 2)
+    return 1
 
 
 def _gif(data: bytes) -> Header:
@@ -120,6 +145,7 @@ def _webp(data: bytes) -> Header:
             "webp",
             int.from_bytes(data[24:27], "little") + 1,
             int.from_bytes(data[27:30], "little") + 1,
+            _chunk_orientation(data, 12, "<4sI", b"EXIF"),
         )
     if chunk == b"VP8L":
         (bits,) = struct.unpack_from("<I", data, 21)

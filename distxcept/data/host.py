@@ -37,11 +37,10 @@ def free_memory(cgroup: Path = _CGROUP) -> int:
     return free if limit == "max" else max(0, min(free, int(limit) - used))
 
 
-def updates_ahead(host_memory: str, update_bytes: int, processes: int) -> int:
-    """How many updates may be read ahead at most within the budget, beside the one that is being computed."""
+def input_bytes(host_memory: str, update_bytes: int, processes: int) -> int:
+    """Memory for the images that a process reads ahead, with those of the update that is being computed."""
     if host_memory == "auto":
-        budget = free_memory() // (_AUTO_SHARE * processes)
-        return max(1, budget // max(1, update_bytes) - 1)
+        return max(2 * update_bytes, free_memory() // (_AUTO_SHARE * processes))
     budget = parse_size(host_memory)
     if budget < 2 * update_bytes:
         raise DoesNotFitError(
@@ -49,4 +48,4 @@ def updates_ahead(host_memory: str, update_bytes: int, processes: int) -> int:
             f"must fit (one is read while one is computed): set at least {show_size(2 * update_bytes)}, or use "
             "smaller batch.global or more processes"
         )
-    return budget // max(1, update_bytes) - 1
+    return budget

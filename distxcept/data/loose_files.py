@@ -17,14 +17,13 @@ from typing import IO
 
 import numpy as np
 
-from distxcept.data.augment import PLAIN
-from distxcept.data.decode import render
+from distxcept.data.decode import View, render
 from distxcept.data.host import usable_cores
-from distxcept.data.patience import outlast_want_of_memory, read_patiently, reason_of
-from distxcept.data.reader import MAX_PIXELS
-from distxcept.data.sources.base import BadSample, Pixels, Sample
+from distxcept.data.retry import read_with_retries, reason_of, retry_without_memory
+from distxcept.data.sources.base import MAX_PIXELS, BadSample, Pixels, Sample
 from distxcept.data.sources.folder import files_below
 
+PLAIN = View()
 BATCHES_AHEAD = 2
 LINGER_SECONDS = 0.05
 """How long a batch that is not full waits for more."""
@@ -77,9 +76,14 @@ def listed_names(stream: IO[bytes], *, separator: bytes = b"\n") -> Iterator[str
 
 
 def read_batches(
-    files: Iterable[str | Missing], *, batch: int, image_size: int, max_pixels: int = MAX_PIXELS
+    files: Iterable[str | Missing],
+    *,
+    batch: int,
+    image_size: int,
+    view: View = PLAIN,
+    max_pixels: int = MAX_PIXELS,
 ) -> Iterator[FileBatch]:
-    """As validation sees them: the largest centred square, scaled. A batch may be smaller than `batch`: what has come is
+    """As validation sees them, which `view` says. A batch may be smaller than `batch`: what has come is
     not held back for what has not."""
     pending: deque[tuple[list[str | Missing], Pixels, list[Future[str | None]]]] = deque()
     feed = _Feed(files, BATCHES_AHEAD * batch)
@@ -89,7 +93,8 @@ def read_batches(
             while len(pending) < BATCHES_AHEAD and (chosen := feed.take(batch, wait=not pending)):
                 images = np.zeros([len(chosen), image_size, image_size, 3], np.uint8)
                 tasks = [
-                    pool.submit(_fill, one, out, max_pixels) for one, out in zip(chosen, images, strict=True)
+                    pool.submit(_fill, one, out, view, max_pixels)
+                    for one, out in zip(chosen, images, strict=True)
                 ]
                 pending.append((chosen, images, tasks))
             if not pending:
@@ -166,13 +171,13 @@ class _End:
     error: Exception | None = None
 
 
-def _fill(file: str | Missing, out: Pixels, max_pixels: int) -> str | None:
+def _fill(file: str | Missing, out: Pixels, view: View, max_pixels: int) -> str | None:
     """Runs in a thread. The reason if the file cannot be used."""
     if isinstance(file, Missing):
         return file.reason
     try:
-        sample = read_patiently(lambda: _read(file))
-        outlast_want_of_memory(lambda: render(sample, PLAIN, out, max_pixels=max_pixels))
+        sample = read_with_retries(lambda: _read(file))
+        retry_without_memory(lambda: render(sample, view, out, max_pixels=max_pixels))
     except MemoryError:
         raise
     except Exception as error:  # whatever happens to a file is its own matter

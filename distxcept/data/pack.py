@@ -11,32 +11,32 @@ import io
 import json
 import multiprocessing
 import os
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from distxcept.data import files
 from distxcept.data.header import inspect
-from distxcept.data.patience import read_patiently, reason_of
 from distxcept.data.pillow import decode_with_pillow
-from distxcept.data.records.example import encode_example, find_features
-from distxcept.data.records.index import GOOD, ROW, read_index, write_index
-from distxcept.data.records.shard import write_record
+from distxcept.data.records.index import GOOD, ROW, VERSION, load_npy, npy_bytes, read_index, write_index
+from distxcept.data.records.shard import encode_example, write_record
+from distxcept.data.retry import read_with_retries, reason_of
 from distxcept.data.sources import Source, open_source
-from distxcept.data.sources.base import BadSample, Sample
+from distxcept.data.sources.base import MAX_PIXELS, BadSample, Sample
 from distxcept.data.sources.records import PACKED_INDEX, PACKING_PLAN
 from distxcept.errors import DataError
 
-MAX_PIXELS = 100_000_000
 SHARD_BYTES = 256 * 2**20
 _PROBED = 64
 """Samples whose size is looked at to choose the number of shards."""
+_PART = 2**20
+"""Bytes of a file that are read at once."""
 
 
 @dataclass(frozen=True)
@@ -64,46 +64,50 @@ Progress = Callable[[int, int], None]
 
 def pack(
     section: Any,
-    dest: Path,
+    dest: str | os.PathLike[str],
     *,
     settings: PackSettings | None = None,
     class_names: tuple[str, ...] | None = None,
     workers: int,
     progress: Progress | None = None,
 ) -> Packed:
-    settings = settings or PackSettings()
+    """Into a folder or a URL. One worker is this process; several are processes of their own."""
+    settings, folder = settings or PackSettings(), files.tidy(os.fspath(dest))
     source = open_source(section, class_names=class_names)
-    if (dest / PACKED_INDEX).exists():
-        raise DataError(f"{dest} is packed already; choose another folder or remove it")
-    dest.mkdir(parents=True, exist_ok=True)
-    shards = _plan(source, dest, settings)
-    todo = [number for number in range(len(shards)) if not _is_done(dest, number, len(shards))]
-    jobs = [(number, len(shards), shards[number]) for number in todo]
-    done = len(source) - sum(len(samples) for _, _, samples in jobs)
-    bad = _run(section, class_names, dest, settings, jobs, workers, _from(done, len(source), progress))
-    return _finish(source, dest, len(shards), settings, bad, kept=len(shards) - len(todo))
+    try:
+        if files.exists(files.join(folder, PACKED_INDEX)):
+            raise DataError(f"{folder} is packed already; choose another folder or remove it")
+        files.make_folder(folder)
+        shards = _plan(source, folder, settings)
+        todo = [number for number in range(len(shards)) if not _is_done(folder, number, len(shards))]
+        jobs = [(number, len(shards), shards[number]) for number in todo]
+        done = len(source) - sum(len(samples) for _, _, samples in jobs)
+        bad = _run(section, source, folder, settings, jobs, workers, _from(done, len(source), progress))
+        return _finish(source, folder, len(shards), settings, bad, kept=len(shards) - len(todo))
+    except OSError as error:
+        raise DataError(f"packing: {files.problem(error)}") from None
 
 
 def _from(done: int, total: int, progress: Progress | None) -> Callable[[int], None]:
     return lambda more: progress(done + more, total) if progress is not None else None
 
 
-def _plan(source: Source, dest: Path, settings: PackSettings) -> list[range]:
+def _plan(source: Source, dest: str, settings: PackSettings) -> list[range]:
     """The samples of each shard; the same again when packing goes on after an interruption."""
-    path = dest / PACKING_PLAN
-    wanted = {"source": source.digest(), "settings": asdict(settings)}
-    if path.exists():
-        found = json.loads(path.read_bytes())
+    path = files.join(dest, PACKING_PLAN)
+    wanted = {"version": VERSION, "source": source.digest(), "settings": asdict(settings)}
+    if files.exists(path):
+        found = json.loads(files.read(path))
         if {key: found.get(key) for key in wanted} != wanted:
             raise DataError(
-                f"{dest} holds a packing of other data or settings, not finished; remove it first"
+                f"{dest} holds a packing of other data or settings, or of another version, not finished; remove it first"
             )
         each = int(found["samples_per_shard"])
     else:
-        if any(dest.iterdir()):
+        if files.list_names(dest):
             raise DataError(f"{dest} is not empty; choose a new folder")
         each = _samples_per_shard(source, settings)
-        _write_aside(path, json.dumps({**wanted, "samples_per_shard": each}).encode())
+        _write(path, json.dumps({**wanted, "samples_per_shard": each}).encode())
     return [range(start, min(start + each, len(source))) for start in range(0, len(source), each)]
 
 
@@ -118,12 +122,37 @@ def _samples_per_shard(source: Source, settings: PackSettings) -> int:
     return max(1, int(settings.shard_bytes / max(mean, 1.0)))
 
 
+Job = tuple[int, int, range]
+"""Number of a shard, how many there are, its samples."""
+
+
 def _run(
     section: Any,
-    class_names: tuple[str, ...] | None,
-    dest: Path,
+    source: Source,
+    dest: str,
     settings: PackSettings,
-    jobs: list[tuple[int, int, range]],
+    jobs: Sequence[Job],
+    workers: int,
+    progress: Callable[[int], None],
+) -> list[tuple[str, str]]:
+    if min(workers, len(jobs)) > 1:
+        return sorted(_run_in_processes(section, source.class_names, dest, settings, jobs, workers, progress))
+    written = 0
+
+    def one_more() -> None:
+        nonlocal written
+        written += 1
+        progress(written)
+
+    return sorted(one for job in jobs for one in _write_shard(source, dest, settings, job, one_more))
+
+
+def _run_in_processes(
+    section: Any,
+    class_names: tuple[str, ...],
+    dest: str,
+    settings: PackSettings,
+    jobs: Sequence[Job],
     workers: int,
     progress: Callable[[int], None],
 ) -> list[tuple[str, str]]:
@@ -132,9 +161,9 @@ def _run(
     counter = context.Value("q", 0)
     bad: list[tuple[str, str]] = []
     with ProcessPoolExecutor(
-        max(1, min(workers, len(jobs))), context, _open_in_worker, (section, class_names, counter)
+        min(workers, len(jobs)), context, _open_in_worker, (section, class_names, counter)
     ) as pool:
-        futures = [pool.submit(_write_shard, dest, settings, *job) for job in jobs]
+        futures = [pool.submit(_write_in_worker, dest, settings, job) for job in jobs]
         try:
             pending = set(futures)
             while pending:
@@ -148,62 +177,70 @@ def _run(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return sorted(bad)
+    return bad
 
 
 _worker: dict[str, Any] = {}
 
 
-def _open_in_worker(section: Any, class_names: tuple[str, ...] | None, counter: Any) -> None:
+def _open_in_worker(section: Any, class_names: tuple[str, ...], counter: Any) -> None:
     _worker.update(source=open_source(section, class_names=class_names), counter=counter)
 
 
+def _write_in_worker(dest: str, settings: PackSettings, job: Job) -> list[tuple[str, str]]:
+    counter = _worker["counter"]
+
+    def one_more() -> None:
+        with counter.get_lock():
+            counter.value += 1
+
+    return _write_shard(_worker["source"], dest, settings, job, one_more)
+
+
 def _write_shard(
-    dest: Path, settings: PackSettings, number: int, shards: int, samples: range
+    source: Source, dest: str, settings: PackSettings, job: Job, one_more: Callable[[], None]
 ) -> list[tuple[str, str]]:
-    """Runs in a worker process. Rows first, then the shard under its name: both there means done."""
-    source: Source = _worker["source"]
+    """Rows first, then the shard under its name: both there means done."""
+    number, shards, samples = job
     path = _shard_path(dest, number, shards)
-    aside = path.with_name(f".{path.name}.part")
     rows, bad = np.zeros(len(samples), ROW), []
-    with aside.open("wb") as file:
+
+    def write(file: IO[bytes]) -> None:
+        end = 0
         for place, index in enumerate(samples):
             content, reason = _read_one(source, index, settings)
             if reason is not None:
                 bad.append((source.name(index), reason))
-            rows[place] = _append(file, number, source, index, content)
-            with _worker["counter"].get_lock():
-                _worker["counter"].value += 1
-        file.flush()
-        os.fsync(file.fileno())
-    buffer = io.BytesIO()
-    np.save(buffer, rows)
-    _write_aside(_rows_path(path), buffer.getvalue())
-    aside.rename(path)
+            rows[place], end = _append(file, end, number, source, index, content)
+            one_more()
+        _write(_rows_path(path), npy_bytes(rows))
+
+    files.write_aside(path, write, mark="part")
     return bad
 
 
-def _append(file: Any, shard: int, source: Source, index: int, content: bytes) -> tuple[int, ...]:
+def _append(
+    file: IO[bytes], end: int, shard: int, source: Source, index: int, content: bytes
+) -> tuple[tuple[int, ...], int]:
+    """The row of the sample and the new end of the file."""
     label = int(source.labels[index])
+    text = source.class_names[label].encode("utf-8", "surrogateescape") if label >= 0 else b""
     record = encode_example(
         {
             "image/filename": os.fsencode(source.name(index)),
             "image/class/label": label,
-            "image/class/text": source.class_names[label].encode("utf-8", "surrogateescape")
-            if label >= 0
-            else b"",
+            "image/class/text": text,
             "image/encoded": content,
         }
     )
-    offset = write_record(file, record)
-    feature = find_features(record, {"image/encoded"})["image/encoded"]
-    length = feature.stop - feature.start
-    return shard, offset, len(record), offset + feature.start, length, label, zlib.crc32(content), GOOD
+    offset, end = write_record(file, end, record)
+    image, checksum = offset + record.find(content), google_crc32c.value(content)
+    return (shard, offset, len(record), image, len(content), label, checksum, GOOD), end
 
 
 def _read_one(source: Source, index: int, settings: PackSettings) -> tuple[bytes, str | None]:
     try:
-        return _content(read_patiently(lambda: source.read(index)), settings)
+        return _content(read_with_retries(lambda: source.read(index)), settings)
     except (OSError, BadSample) as error:
         return b"", reason_of(error)
 
@@ -231,48 +268,46 @@ def _encode(image: Image.Image, settings: PackSettings, kind: str) -> bytes:
 
 
 def _finish(
-    source: Source, dest: Path, shards: int, settings: PackSettings, bad: list[tuple[str, str]], *, kept: int
+    source: Source, dest: str, shards: int, settings: PackSettings, bad: list[tuple[str, str]], *, kept: int
 ) -> Packed:
     paths = [_shard_path(dest, number, shards) for number in range(shards)]
-    rows: NDArray[Any] = np.concatenate([np.load(_rows_path(path), allow_pickle=False) for path in paths])
+    rows: NDArray[Any] = np.concatenate([load_npy(_rows_path(path)) for path in paths])
     extra = {
         "class_names": list(source.class_names),
         "packed_from": source.digest(),
         "settings": asdict(settings),
-        "sha256": {path.name: _sha256(path) for path in paths},
+        "sha256": {files.name_of(path): _sha256(path) for path in paths},
     }
-    write_index(dest / PACKED_INDEX, paths, rows, settings=extra)
-    if read_index(dest / PACKED_INDEX, paths, {}) is None:
-        raise DataError(f"{dest / PACKED_INDEX}: was written but cannot be read back; is the disk full?")
+    head = files.join(dest, PACKED_INDEX)
+    write_index(head, paths, rows, settings=extra)
+    if read_index(head, paths, {}) is None:
+        raise DataError(f"{head}: was written but cannot be read back; is the disk full?")
     for path in paths:
-        _rows_path(path).unlink()
-    (dest / PACKING_PLAN).unlink()
-    size = sum(path.stat().st_size for path in paths)
-    return Packed(len(source), shards, size, bad, kept)
+        files.remove(_rows_path(path))
+    files.remove(files.join(dest, PACKING_PLAN))
+    return Packed(len(source), shards, sum(files.sizes(paths)), bad, kept)
 
 
-def _is_done(dest: Path, number: int, shards: int) -> bool:
+def _is_done(dest: str, number: int, shards: int) -> bool:
     path = _shard_path(dest, number, shards)
-    return path.exists() and _rows_path(path).exists()
+    return files.exists(path) and files.exists(_rows_path(path))
 
 
-def _shard_path(dest: Path, number: int, shards: int) -> Path:
-    return dest / f"shard-{number:05d}-of-{shards:05d}.tfrecord"
+def _shard_path(dest: str, number: int, shards: int) -> str:
+    return files.join(dest, f"shard-{number:05d}-of-{shards:05d}.tfrecord")
 
 
-def _rows_path(shard: Path) -> Path:
-    return shard.with_suffix(".rows.npy")
+def _rows_path(shard: str) -> str:
+    return shard.removesuffix(".tfrecord") + ".rows.npy"
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _sha256(path: str) -> str:
+    state = hashlib.sha256()
+    with files.open_file(path, "rb") as file:
+        while part := file.read(_PART):
+            state.update(part)
+    return state.hexdigest()
 
 
-def _write_aside(path: Path, content: bytes) -> None:
-    aside = path.with_name(f".{path.name}.part")
-    with aside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.rename(path)
+def _write(path: str, content: bytes) -> None:
+    files.write_aside(path, lambda file: file.write(content), mark="part")

@@ -8,27 +8,27 @@ from distxcept.config.schema import FolderSource, RecordsSource, Source, Synthet
 
 
 @dataclass(frozen=True)
-class Glimpse:
+class KnownData:
     """None where it is not known without opening the data."""
 
     samples: int | None = None
     classes: int | None = None
 
 
-def peek(source: Source) -> Glimpse:
+def peek(source: Source) -> KnownData:
     # The modules of the sources load numpy, which takes longer than all the rest of a plan.
     try:
         if isinstance(source, SyntheticSource):
-            return Glimpse(source.samples, source.classes)
+            return KnownData(source.samples, source.classes)
         if isinstance(source, FolderSource) and Path(source.path).is_dir():
             from distxcept.data.sources.folder import class_folders
 
-            return Glimpse(None, len(class_folders(Path(source.path))) or None)
+            return KnownData(None, len(class_folders(source.path)) or None)
         if isinstance(source, RecordsSource) and Path(source.path).is_dir():
             from distxcept.data.sources.records import PACKED_INDEX
 
             head = json.loads((Path(source.path) / PACKED_INDEX).read_bytes())
-            return Glimpse(int(head["samples"]), len(head["class_names"]))
+            return KnownData(int(head["samples"]), len(head["class_names"]))
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    return Glimpse()
+    return KnownData()

@@ -18,7 +18,13 @@ Choose = Callable[[int, int], Window]
 """From (width, height) of the upright image to the window that is wanted."""
 
 
+def centre_window(width: int, height: int, crop: float = 1.0) -> Window:
+    """The square in the middle whose side is this part of the shorter side: cut out and scaled to the target."""
+    shorter = min(width, height)
+    side = min(shorter, max(1, round(crop * shorter)))
+    return Window((height - side) // 2, (width - side) // 2, side, side)
+
+
 def centre_square(width: int, height: int) -> Window:
     """The largest square in the middle: scaled, it is the image that just covers the target, cut at the centre."""
-    side = min(width, height)
-    return Window((height - side) // 2, (width - side) // 2, side, side)
+    return centre_window(width, height)

@@ -22,6 +22,7 @@ from tensorflow.core.framework import node_def_pb2
 
 from distxcept.batching import plan_batches
 from distxcept.config.schema import Config
+from distxcept.data.batch import Batch
 from distxcept.doctor.graphs import (
     OF_HOROVOD,
     STRUCTURE,
@@ -42,7 +43,6 @@ from distxcept.engines.devices import prepare_devices
 from distxcept.engines.mirrored import MirroredEngine
 from distxcept.engines.single import SingleEngine
 from distxcept.model.xception import Xception
-from distxcept.training.accumulate import Batch
 from distxcept.training.objective import Objective
 from distxcept.training.update import Update
 

@@ -13,14 +13,26 @@ from pathlib import Path
 from typing import Any
 
 from distxcept import __version__
+from distxcept.config.schema import Evaluate
 from distxcept.training.trained import Trained
 
 CARD, LABELS = "distxcept.json", "labels.txt"
 
-PREPROCESSING = (
-    "upright by EXIF orientation; the largest centred square; averaged over whole blocks of pixels while at least twice "
-    "too large; bilinear scaling with pixel centres at one half; RGB from 0 to 255; the model normalises by itself"
-)
+
+
+def preprocessing(evaluate: Evaluate) -> str:
+    square = "the largest centred square"
+    if evaluate.crop < 1:
+        square = f"the centred square whose side is {evaluate.crop:g} of the shorter side"
+    scaling = (
+        "averaged over whole blocks of pixels while at least twice too large; "
+        "bilinear scaling with pixel centres at one half"
+    )
+    if evaluate.interpolation == "bicubic":
+        scaling = "bicubic scaling with antialiasing"
+    return (
+        f"upright by EXIF orientation; {square}; {scaling}; RGB from 0 to 255; the model normalises by itself"
+    )
 
 
 def make_card(trained: Trained, form: str, inputs: dict[str, Any], **details: Any) -> dict[str, Any]:
@@ -35,7 +47,7 @@ def make_card(trained: Trained, form: str, inputs: dict[str, Any], **details: An
         "image_size": size,
         "width": trained.config.model.width,
         "middle_blocks": trained.config.model.middle_blocks,
-        "preprocessing": PREPROCESSING,
+        "preprocessing": preprocessing(trained.config.data.evaluate),
         "inputs": inputs,
         "outputs": "probabilities of the classes, in the order of class_names",
         **details,

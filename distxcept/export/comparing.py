@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distxcept.data.augment import PLAIN
-from distxcept.data.decode import render
+from distxcept.config.schema import Config
+from distxcept.data.decode import View, render
 from distxcept.data.sources.base import Pixels, Source
 
 Probabilities = NDArray[np.float32]
@@ -84,13 +84,14 @@ def spread(total: int, wanted: int) -> list[int]:
     return [k * total // count for k in range(count)]
 
 
-def read_squares(source: Source, wanted: int, image_size: int, max_pixels: int) -> CheckImages:
-    """Images spread over the source; those that cannot be read are left out."""
+def read_squares(source: Source, wanted: int, config: Config) -> CheckImages:
+    """Images spread over the source, as validation sees them; those that cannot be read are left out."""
+    image_size, view = config.model.image_size, View.of_evaluation(config.data.evaluate)
     images, labels = [], []
     for index in spread(len(source), wanted):
         out = np.zeros([image_size, image_size, 3], np.uint8)
         try:
-            render(source.read(index), PLAIN, out, max_pixels=max_pixels)
+            render(source.read(index), view, out, max_pixels=config.data.max_pixels)
         except Exception:  # a bad image is no matter of the export
             continue
         images.append(out)

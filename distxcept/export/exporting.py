@@ -151,7 +151,7 @@ def _check_images(trained: Trained, order: Order, data: Source | None) -> CheckI
     size = trained.config.model.image_size
     if data is None:
         return made_up_images(MADE_UP_IMAGES, size)
-    found = read_squares(data, order.images, size, trained.config.data.max_pixels)
+    found = read_squares(data, order.images, trained.config)
     return found if len(found.images) else made_up_images(MADE_UP_IMAGES, size)
 
 
@@ -200,7 +200,8 @@ def _saved_model(predictor: Predictor, order: Order, path: Path, calibration: So
     from distxcept.export.saved_model import Served, write_saved_model
 
     trained = predictor.trained
-    served = Served(trained.network, trained.weights(), trained.class_names, trained.config.model.image_size)
+    size, evaluate = trained.config.model.image_size, trained.config.data.evaluate
+    served = Served(trained.network, trained.weights(), trained.class_names, size, evaluate)
     write_saved_model(served, path, _card(trained, order), labels_text(trained))
 
     def load() -> Model:
@@ -227,8 +228,7 @@ def _tflite(predictor: Predictor, order: Order, path: Path, calibration: Source 
     trained, representative = predictor.trained, None
     size = trained.config.model.image_size
     if order.quantized == "int8" and calibration is not None:
-        max_pixels = trained.config.data.max_pixels
-        representative = read_squares(calibration, CALIBRATION_IMAGES, size, max_pixels).images
+        representative = read_squares(calibration, CALIBRATION_IMAGES, trained.config).images
     write_tflite(trained.network, trained.weights(), size, path, order.quantized, representative)
     embed(path, {CARD: _card(trained, order), LABELS: labels_text(trained)})
     return lambda: TfliteModel(path).probabilities

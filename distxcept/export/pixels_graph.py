@@ -1,11 +1,14 @@
 """From the bytes of an image file to the square that the model sees, as TensorFlow operations alone.
 
 The same operations in the same order as data/decode.py takes for validation, so a JPEG gives the same pixels here as
-there: upright by its EXIF orientation, the largest centred square, decoded at the smallest sufficient scale, scaled.
+there: upright by its EXIF orientation, the square of data.evaluate, decoded at the smallest sufficient scale, scaled.
 PNG, GIF and BMP are taken as well.
 """
 
 import tensorflow as tf
+
+from distxcept.config.schema import Evaluate
+from distxcept.data.augment import centre_windows
 
 _HEAD_BYTES = 1 << 17
 """EXIF stands in one of the first segments, and a segment has at most 64 KiB."""
@@ -16,16 +19,19 @@ _FLIP_ROWS = [False, False, False, True, True, False, False, True, True]
 _FLIP_COLUMNS = [False, False, True, True, False, False, True, True, False]
 
 
-def squares_of(files: tf.Tensor, size: int) -> tf.Tensor:
+def squares_of(files: tf.Tensor, size: int, evaluate: Evaluate) -> tf.Tensor:
     """Traced. uint8 [n, size, size, 3] of encoded images [n]."""
     spec = tf.TensorSpec([size, size, 3], tf.uint8)
-    return tf.map_fn(lambda data: square_of(data, size), files, fn_output_signature=spec)
+    return tf.map_fn(lambda data: square_of(data, size, evaluate), files, fn_output_signature=spec)
 
 
-def square_of(data: tf.Tensor, size: int) -> tf.Tensor:
+def square_of(data: tf.Tensor, size: int, evaluate: Evaluate) -> tf.Tensor:
     """Traced. uint8 [size, size, 3] of one encoded image."""
     is_jpeg = tf.strings.substr(data, 0, 2) == b"\xff\xd8"
-    patch = tf.cond(is_jpeg, lambda: _jpeg_patch(data, size), lambda: _other_patch(data))
+    patch = tf.cond(is_jpeg, lambda: _jpeg_patch(data, size, evaluate.crop), lambda: _other_patch(data, evaluate.crop))
+    if evaluate.interpolation == "bicubic":
+        smooth = tf.image.resize(patch, [size, size], "bicubic", antialias=True)
+        return tf.ensure_shape(tf.cast(tf.clip_by_value(tf.round(smooth), 0, 255), tf.uint8), [size, size, 3])
     patch = _reduce(patch, tf.minimum(tf.shape(patch)[0], tf.shape(patch)[1]) // size)
     # Half a grey level more goes through bilinear scaling unchanged, and makes cutting off the fraction a rounding.
     source = tf.cast(patch, tf.float32)[None] + 0.5
@@ -33,23 +39,21 @@ def square_of(data: tf.Tensor, size: int) -> tf.Tensor:
     return tf.ensure_shape(tf.cast(scaled[0], tf.uint8), [size, size, 3])
 
 
-def _other_patch(data: tf.Tensor) -> tf.Tensor:
+def _other_patch(data: tf.Tensor, crop: float) -> tf.Tensor:
     pixels = tf.io.decode_image(data, channels=3, expand_animations=False)
     height, width = tf.shape(pixels)[0], tf.shape(pixels)[1]
-    side = tf.minimum(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
+    top, left, side, _ = tf.unstack(centre_windows(tf.stack([height, width])[None], crop)[0])
     return pixels[top : top + side, left : left + side]
 
 
-def _jpeg_patch(data: tf.Tensor, size: int) -> tf.Tensor:
+def _jpeg_patch(data: tf.Tensor, size: int, crop: float) -> tf.Tensor:
     orientation = exif_orientation(data)
     transpose = tf.gather(_TRANSPOSE, orientation)
     flip_rows, flip_columns = tf.gather(_FLIP_ROWS, orientation), tf.gather(_FLIP_COLUMNS, orientation)
     stored = tf.io.extract_jpeg_shape(data)
     height = tf.where(transpose, stored[1], stored[0])
     width = tf.where(transpose, stored[0], stored[1])
-    side = tf.minimum(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
+    top, left, side, _ = tf.unstack(centre_windows(tf.stack([height, width])[None], crop)[0])
     top = tf.where(flip_rows, height - top - side, top)
     left = tf.where(flip_columns, width - left - side, left)
     number = tf.reduce_sum(tf.cast(side >= size * tf.constant(_RATIOS[1:]), tf.int32))

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from distxcept.config.schema import Evaluate
 from distxcept.export.card import CARD, LABELS
 from distxcept.export.pixels_graph import squares_of
 from distxcept.model.batchnorm import normalize_by_moving
@@ -25,9 +26,10 @@ class Served(tf.Module):
         weights: Mapping[str, np.ndarray],
         class_names: tuple[str, ...],
         image_size: int,
+        evaluate: Evaluate,
     ):
         super().__init__(name="distxcept")
-        self._model, self._size = model, image_size
+        self._model, self._size, self._evaluate = model, image_size, evaluate
         self._names = tf.constant([name.encode("utf-8", "surrogateescape") for name in class_names])
         self.weights = {
             name: tf.Variable(value.astype(np.float32), trainable=False, name=name.replace("/", "_"))
@@ -43,7 +45,7 @@ class Served(tf.Module):
         )
 
     def _files(self, images_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
-        return self._pixels(squares_of(images_bytes, self._size))
+        return self._pixels(squares_of(images_bytes, self._size, self._evaluate))
 
     def _pixels(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         weights = {name: tf.convert_to_tensor(variable) for name, variable in self.weights.items()}

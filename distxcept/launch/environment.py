@@ -8,14 +8,11 @@ from distxcept.config.schema import Config
 from distxcept.memory.nvml import count_gpus
 
 
-def prepare_environment(config: Config, *, verbose: bool = False, logged: bool = False) -> None:
-    """Variables of this process, as they pay for this run. What the user has set stays.
-
-    `logged`: what TensorFlow says at its start goes into a log, so its warnings are worth having.
-    """
+def prepare_environment(config: Config, *, verbose: bool = False) -> None:
+    """Variables of this process, as they pay for this run. What the user has set stays."""
     on_gpu = runs_on_gpu(config, os.environ, count_gpus())
     chosen = {
-        "TF_CPP_MIN_LOG_LEVEL": "0" if verbose else "1" if logged else "2",
+        "TF_CPP_MIN_LOG_LEVEL": "0" if verbose else "2",
         **compute_environ(config, on_gpu=on_gpu),
         **network_environ(config.engine, on_gpu=on_gpu),
     }

@@ -10,7 +10,7 @@ from functools import cached_property
 from distxcept.batching import BatchPlan, plan_batches
 from distxcept.cluster.compute import cores_for_parts
 from distxcept.config.schema import Config
-from distxcept.data.peek import Glimpse
+from distxcept.data.peek import KnownData
 from distxcept.memory.budget import Budget, beside_update
 from distxcept.memory.candidates import Candidate, Situation, candidates, choose
 from distxcept.memory.estimate import EngineName
@@ -97,7 +97,7 @@ class Proposal:
 
 
 def make_plan(
-    config: Config, budget: Budget, known: Glimpse, *, replicas: int, engine: EngineName, threads: int = 1
+    config: Config, budget: Budget, known: KnownData, *, replicas: int, engine: EngineName, threads: int = 1
 ) -> Proposal:
     assumptions = []
     classes = config.model.classes

@@ -145,9 +145,8 @@ class Updates:
 
     def run_apart(self) -> None:
         """One update whose reduction begins when the backward pass has ended, so that the phases add up."""
-        batches = self._loop.feed(self._batch, self._loop.plan)
         self._training.update(
-            batches, self._loop.plan, key=0, rate=0.0, remat=self._loop.fitting.memory_plan.remat
+            self._batch, self._loop.plan, key=0, rate=0.0, remat=self._loop.fitting.memory_plan.remat
         )
 
 

@@ -78,12 +78,11 @@ def thumbnail(source: Source, index: int) -> str | None:
     """What the model was shown, smaller, as a data: URL; None where there is no image. No reason for a run to fail."""
     from PIL import Image
 
-    from distxcept.data.augment import PLAIN
-    from distxcept.data.decode import render
+    from distxcept.data.decode import View, render
 
     square, file = np.empty((THUMBNAIL_PIXELS, THUMBNAIL_PIXELS, 3), np.uint8), io.BytesIO()
     try:
-        render(source.read(index), PLAIN, square, max_pixels=ANY_NUMBER)
+        render(source.read(index), View(), square, max_pixels=ANY_NUMBER)
         Image.fromarray(square).save(file, "JPEG", quality=80)
     except Exception:  # decoders raise all sorts of errors
         return None

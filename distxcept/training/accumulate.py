@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from distxcept.data.batch import Batch
 from distxcept.data.mix import mix
 from distxcept.model.batchnorm import VirtualBatchNormalizer
 from distxcept.model.network import Network
@@ -26,35 +27,6 @@ from distxcept.training.objective import Objective
 from distxcept.training.shared import Shared
 
 MIX_STREAM = 0x6D6978
-
-
-class Batch(NamedTuple):
-    """Samples of one replica in one update: [virtual batches, samples of one, …]; images on the host where they take
-    several micro steps."""
-
-    images: tf.Tensor
-    labels: tf.Tensor
-    mask: tf.Tensor
-    """One for a real sample, zero for padding and unreadable images."""
-    first_virtual: tf.Tensor
-    """Number within the update of the first virtual batch."""
-    lane_bounds: tf.Tensor
-    """Ordered reduction: bounds of this replica's lanes within its block; else empty."""
-
-    def take(self, start: tf.Tensor | int, size: int) -> "Batch":
-        """Traced. Virtual batches [start, start + size); cut on the host, so that a device gets one micro batch."""
-        if size == self.images.shape[0]:
-            return self
-        with tf.device("CPU:0"):
-            parts = [tf.slice(t, [start] + [0] * (len(t.shape) - 1), [size, *t.shape[1:]]) for t in self[:3]]
-            first = self.first_virtual + start
-        images, labels, mask = (tf.identity(part) for part in parts)  # here they move to the device
-        return Batch(images, labels, mask, first, self.lane_bounds)
-
-    def after(self, tensors: Sequence[tf.Tensor]) -> "Batch":
-        """Traced. The same samples, once these tensors are computed."""
-        with tf.control_dependencies(list(tensors)):
-            return self._replace(images=tf.identity(self.images))
 
 
 class Drawn(NamedTuple):
@@ -258,10 +230,10 @@ class Accumulator:
             # Another stream than dropout's, which takes the seeds as they are.
             mixing = tf.bitwise.bitwise_xor(seeds, tf.constant([[MIX_STREAM, 0]], tf.int64))
             images = tf.cast(images, self.precision.compute)
-            mask = tf.reshape(batch.mask, [-1])
+            mask = tf.reshape(batch.weights, [-1])
             images, targets = mix(images, targets, mask, mixing, mixup=self.mixup, cutmix=self.cutmix)
         noise = self.model.dropout_noise(seeds, images.shape[0])
-        return Drawn(images, targets, batch.labels, batch.mask, noise)
+        return Drawn(images, targets, batch.labels, batch.weights, noise)
 
 
 def add(a: Sums, b: Sums) -> Sums:

@@ -1,8 +1,11 @@
 """Images that could not be read, gathered from all ranks and told once each; too many end the run."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+from distxcept.data.bad_samples import bad_indices, explain
+from distxcept.data.batch import Batch
 from distxcept.errors import DataError
 from distxcept.training.build import Training
 from distxcept.training.events import Observer
@@ -14,15 +17,26 @@ class BadImages:
         self._engine, self._observer = training.engine, observer
         self._data, self._samples = training.config.data, training.plan.samples
         self._list = run_folder / "bad_images.jsonl"
+        self._reading = training.reading
+        self._indices: set[int] = set()
+        """Bad training samples whose reason is not known yet."""
+        self._explained: set[int] = set()
         self._fresh: list[tuple[int, str, str]] = []
         self._known: set[str] = set()
 
+    def find(self, batches: Sequence[Batch]) -> None:
+        """Looks for samples of weight zero among those of this rank."""
+        self._indices.update(bad_indices(batches))
+
     def found(self, index: int, path: str, reason: str) -> None:
-        """Called by the pipeline of this rank."""
+        """An evaluation has found one on this rank."""
         self._fresh.append((index, path, reason))
 
     def report(self) -> None:
-        """Every rank has to call it; the chief tells the observer what is new."""
+        """Every rank has to call it; the chief tells the observer what is new. Reads bad samples again for the reason."""
+        self._fresh += explain(self._reading, sorted(self._indices - self._explained))
+        self._explained |= self._indices
+        self._indices = set()
         everywhere = self._engine.exchange(json.dumps(self._fresh).encode())
         self._fresh = []
         before = len(self._known)

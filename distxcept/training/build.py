@@ -11,8 +11,8 @@ from distxcept.checkpoint.compatibility import training_identity
 from distxcept.checkpoint.names import weights_path
 from distxcept.cluster.sameness import data_disagreement
 from distxcept.config.schema import Config
+from distxcept.data.dataset import Reading, reading_of
 from distxcept.data.host import usable_cores
-from distxcept.data.options import pipeline_options
 from distxcept.data.sources import Source, open_sources
 from distxcept.engines import Engine
 from distxcept.engines.devices import has_one_thread_each, one_thread_each
@@ -46,9 +46,9 @@ class Training:
     evaluate: Evaluator
     notices: list[str]
     data_digest: str
-    train_options: dict[str, Any]
-    """How the pipeline reads the training data."""
-    validation_options: dict[str, Any]
+    reading: Reading
+    """How the training data is read."""
+    validation_reading: Reading
 
     @property
     def network(self) -> Network:
@@ -114,7 +114,6 @@ def build_training(
     evaluate = Evaluator(
         engine, model, objective, update.precision, update.state, cores=idle_cores(config, engine)
     )
-    reading = dict(image_size=config.model.image_size, processes=engine.local_ranks)
     return Training(
         config,
         engine,
@@ -126,8 +125,10 @@ def build_training(
         evaluate,
         notices,
         data_digest,
-        train_options=pipeline_options(config.data, train, training=True, **reading),
-        validation_options=pipeline_options(config.data, validation or train, training=False, **reading),
+        reading=reading_of(config, train, training=True, processes=engine.local_ranks),
+        validation_reading=reading_of(
+            config, validation or train, training=False, processes=engine.local_ranks
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from typing import cast
 from distxcept.batching import BatchPlan
 from distxcept.config.schema import Config
 from distxcept.data.host import free_memory, usable_cores
-from distxcept.data.peek import Glimpse
+from distxcept.data.peek import KnownData
 from distxcept.engines import Engine
 from distxcept.errors import DoesNotFitError
 from distxcept.memory.budget import READING_STEP_BYTES, Budget, cards_budget, host_budget
@@ -182,7 +182,7 @@ def propose(
     return make_plan(
         config,
         _budget(config, engine, cards),
-        Glimpse(plan.samples, classes),
+        KnownData(plan.samples, classes),
         replicas=plan.replicas,
         engine=cast(EngineName, engine.name),
         threads=config.engine.threads or usable_cores(),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -11,9 +11,9 @@ import tensorflow as tf
 from distxcept.batching import plan_batches
 from distxcept.cluster.compute import cores_for_parts
 from distxcept.config.schema import Config
+from distxcept.data.bad_samples import OnBad, bad_samples
+from distxcept.data.dataset import Input, Reading
 from distxcept.data.host import usable_cores
-from distxcept.data.pipeline import updates
-from distxcept.data.sources import Source
 from distxcept.engines import Engine
 from distxcept.engines.devices import has_one_thread_each
 from distxcept.model.batchnorm import normalize_by_moving
@@ -83,14 +83,12 @@ class Evaluator:
         self._step = engine.compile(self._replica_step)
 
     def __call__(
-        self, source: Source, *, image_size: int, batch_per_replica: int, **reading: Any
+        self, reading: Reading, *, batch_per_replica: int, on_bad: OnBad = lambda index, path, reason: None
     ) -> SampleOutcomes:
-        """Eager. Every rank has to call it. `reading` goes to the pipeline as it is. What came out for each sample, in
-        the order of the source; on every rank alike."""
-        parts = [
-            self._step(inputs, ()).numpy()
-            for inputs in self._inputs(source, image_size, batch_per_replica, reading)
-        ]
+        """Eager. Every rank has to call it. What came out for each sample, in the order of the source; on every rank
+        alike."""
+        inputs = self._inputs(reading, batch_per_replica, on_bad)
+        parts = [self._step(inputs_of_replicas, ()).numpy() for inputs_of_replicas in inputs]
         table = np.concatenate(parts) if parts else np.zeros([0, 7])
         table = table[table[:, 6] > 0]
         table = table[np.argsort(table[:, 0], kind="stable")]
@@ -98,31 +96,32 @@ class Evaluator:
         return SampleOutcomes(indices, labels, predicted, table[:, 3], table[:, 4], table[:, 5] > 0)
 
     def _inputs(
-        self, source: Source, image_size: int, batch_per_replica: int, reading: dict[str, Any]
+        self, reading: Reading, batch_per_replica: int, on_bad: OnBad
     ) -> Iterator[list[tuple[tf.Tensor, ...]]]:
         """Batches of equal size for the local replicas; every rank gets the same number of them."""
-        batch = min(batch_per_replica, -(-len(source) // self.engine.replicas))
+        samples = len(reading.source)
+        batch = min(batch_per_replica, -(-samples // self.engine.replicas))
         batch += -batch % min(self.cores, batch)  # padding has weight zero
         plan = plan_batches(
-            samples=len(source),
+            samples=samples,
             global_batch=batch * self.engine.replicas,
             virtual_batch=batch,
             micro_batch=batch,
             replicas=self.engine.replicas,
         )
-        local = self.engine.local_replicas
-        with updates(
-            source,
+        with Input(
+            reading,
             plan,
-            replicas=local,
-            image_size=image_size,
-            seed=None,
-            epochs=1,
+            self.engine.local_replicas,
+            updates=plan.updates_per_epoch,
+            pad=True,
             devices=self.engine.devices,
-            **reading,
-        ) as batches:
-            for update in batches:
-                yield [_pad(replica, batch) for replica in update.replicas]
+        ) as updates:
+            for batches in updates:
+                updates.prepare()
+                for bad in bad_samples(reading, batches):
+                    on_bad(*bad)
+                yield [(b.images[0], b.labels[0], b.weights[0], b.indices[0]) for b in batches]
 
     def _replica_step(self, batch, common) -> tf.Tensor:
         """Traced, replica context. A row for each sample of all replicas: index, label, prediction, confidence, loss,
@@ -164,13 +163,3 @@ class Evaluator:
     def _in_top5(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         among = min(5, self.objective.classes)
         return tf.cast(tf.math.in_top_k(labels, tf.cast(logits, tf.float32), among), tf.float64)
-
-
-def _pad(replica, batch: int) -> tuple[tf.Tensor, ...]:
-    """One batch of fixed size: images, labels, weights, indices. A replica that got none computes on zeros of weight
-    zero, to stay in step."""
-    if replica.images.shape[0]:
-        return replica.images[0], replica.labels[0], replica.weights[0], replica.indices[0]
-    images = tf.zeros([batch, *replica.images.shape[2:]], tf.uint8)
-    zeros = [tf.zeros([batch], dtype) for dtype in (tf.int32, tf.float32, tf.int64)]
-    return images, *zeros

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from distxcept.checkpoint.snapshot import Snapshot, SnapshotError
-from distxcept.data.options import pipeline_options
+from distxcept.data.dataset import reading_of
 from distxcept.data.sources import Source
 from distxcept.engines import Engine
 from distxcept.errors import ConfigError, DataError
@@ -59,17 +59,8 @@ def evaluate_trained(
     on_bad: Callable[[int, str, str], None] = lambda index, path, reason: None,
 ) -> Scores:
     """Eager, on every rank, with the same result on each."""
-    config = trained.config
-    size = config.model.image_size
-    outcomes = evaluator_of(trained, engine)(
-        source,
-        image_size=size,
-        batch_per_replica=trained.batch,
-        on_bad=on_bad,
-        **pipeline_options(
-            config.data, source, image_size=size, training=False, processes=engine.local_ranks
-        ),
-    )
+    reading = reading_of(trained.config, source, training=False, processes=engine.local_ranks)
+    outcomes = evaluator_of(trained, engine)(reading, batch_per_replica=trained.batch, on_bad=on_bad)
     if not len(outcomes.labels):
         raise DataError(f"none of the {len(source)} images can be read")
     return score(outcomes, trained.class_names)

@@ -4,7 +4,8 @@
     while updates are left:
         take the next update's samples
         start the update                                (skipped everywhere if non-finite anywhere)
-        read the outcome of the update before           (the devices compute meanwhile)
+        prepare the samples of the one after            (the devices compute meanwhile)
+        read the outcome of the update before
         if anything depends on this update: read its outcome too
         if this ends an epoch, or an evaluation is due: evaluate; best, plateau, early stopping
         if a snapshot is due: save
@@ -15,6 +16,8 @@ Every decision rests on numbers that are equal on all ranks, so all ranks take i
 at once: they have to repeat an update together if one of them had too little memory.
 """
 
+import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,24 +27,23 @@ import numpy as np
 
 from distxcept.batching import BatchPlan
 from distxcept.cluster.health import NoHealth
-from distxcept.data.batches import UpdateBatch
+from distxcept.data.advice import NOTICEABLE, InputStats, advice
+from distxcept.data.batch import Batch
+from distxcept.data.dataset import Input, stored_pixels
 from distxcept.data.host import free_memory
-from distxcept.data.pipeline import Updates, updates
-from distxcept.data.waiting import advice
 from distxcept.errors import DivergedError, SavingError, StopRequested
 from distxcept.memory.telemetry import Telemetry
 from distxcept.training.agreement import check_equal
 from distxcept.training.bad_images import BadImages
 from distxcept.training.build import Training
 from distxcept.training.events import Observer
-from distxcept.training.feeding import Feeder, update_key
 from distxcept.training.fitting import Fitting
 from distxcept.training.meter import Meter
 from distxcept.training.progress import Progress
 from distxcept.training.pruning import prune_to
 from distxcept.training.restore import restore
 from distxcept.training.saving import Saver
-from distxcept.training.schedule import learning_rate, warmup_notice
+from distxcept.training.schedule import learning_rate, update_key, warmup_notice
 from distxcept.training.signals import StopSignals
 from distxcept.training.stragglers import Stragglers
 from distxcept.training.telling import Tell, end_facts, start_facts
@@ -53,7 +55,9 @@ from distxcept.training.validating import Validation
 class Started:
     """An update that was given to the devices."""
 
-    batch: UpdateBatch
+    number: int
+    """Of the update, counted from the start of the run."""
+    batches: list[Batch]
     pending: Pending
     rate: float
 
@@ -86,7 +90,6 @@ class Loop:
         self.bad_images = BadImages(training, run_folder, self.tell)
         self.saver = Saver(training, run_folder, self.tell)
         self.validation = Validation(training, self.tell, self.bad_images, self.saver)
-        self.feed = Feeder(training.engine.local_replicas)
         self.fitting = Fitting(
             training, run_folder, self.tell, settle=self.read_outcome, save=self._save_last
         )
@@ -113,13 +116,14 @@ class Loop:
             while self.started < self.training.total_updates and not self.progress.finished:
                 with self.meter.waiting_for_data():
                     batch = next(batches)
+                number = self.started
                 with self.health.updating():
-                    stopped = self.run_update(batch)
+                    stopped = self.run_update(batch, batches.prepare)
                 self.health.updated(self.progress.update)
                 self._tell_telemetry()
                 if self._ahead is None:
-                    self._between_updates(batch)
-                    if self._ends_epoch(batch):
+                    self._between_updates(number)
+                    if self._ends_epoch(number):
                         self._advise(batches)
                 if stopped:
                     self._save_last()
@@ -132,20 +136,15 @@ class Loop:
         self.tell.ended(summary)
         return summary
 
-    def read(self) -> Updates:
+    def read(self) -> Input:
         """The samples of this process, from the next update of the run on. To be closed."""
-        first_epoch, first_update = divmod(self.progress.update, self.plan.updates_per_epoch)
-        return updates(
-            self.training.train,
+        return Input(
+            self.training.reading,
             self.plan,
-            replicas=self.engine.local_replicas,
-            image_size=self.config.model.image_size,
-            seed=self.config.run.seed,
-            first_epoch=first_epoch,
-            first_update=first_update,
-            on_bad=self.bad_images.found,
+            self.engine.local_replicas,
+            first=self.progress.update,
+            updates=self.training.total_updates - self.progress.update,
             devices=self.fitting.devices_for_images,
-            **self.training.train_options,
         )
 
     @property
@@ -153,41 +152,48 @@ class Loop:
         """Updates that were given to the devices. The outcome of the last one may not be known yet."""
         return self.progress.update + (self._ahead is not None)
 
-    def run_update(self, batch: UpdateBatch) -> bool:
+    def run_update(self, batches: list[Batch], prepare: Callable[[], None] = lambda: None) -> bool:
         """Starts an update and reads the outcome of the one before; its own too if anything depends on it.
 
-        True if a rank asked to stop.
+        `prepare` is called while the devices compute. True if a rank asked to stop.
         """
-        started = self._start(batch)
+        started = self._start(batches)
+        began = time.time()
+        prepare()
+        prepared = time.time()
         stopped = self.read_outcome()
         self._ahead = started
-        if self._depends_on(batch):
+        if self._depends_on(started.number):
             stopped |= self.read_outcome()
+        # Several ranks know when their devices were done. A rank waits only from then on.
+        done = started.pending.began + self.meter.last_work_seconds if self.engine.ranks > 1 else began
+        self.meter.waited(max(0.0, prepared - max(began, done)))
         return stopped
 
-    def _start(self, batch: UpdateBatch) -> "Started":
+    def _start(self, batches: list[Batch]) -> "Started":
         number = self.started
         rate = self.rate(number)
         updates_of_process = self.training.total_updates - number + self.meter.updates_of_process
+        real = self.plan.real_samples(number % self.plan.updates_per_epoch)
         pending = self.fitting.run(
             number + 1,
             lambda: self.training.update.start(
-                self.feed(batch, self.plan),
+                batches,
                 self.plan,
                 key=update_key(self.config.run.seed, number),
                 rate=rate,
                 prune_to=prune_to(self.config.optimizer.pruning, number),
-                padded=batch.real_samples % self.plan.virtual_batch != 0,
+                padded=real % self.plan.virtual_batch != 0,
                 stop=self.signals.requested or self.saver.gave_up,
                 overlap=self.fitting.overlaps(updates_of_process),
                 remat=self.fitting.memory_plan.remat,
             ),
         )
-        return Started(batch, pending, rate)
+        return Started(number, batches, pending, rate)
 
-    def _depends_on(self, batch: UpdateBatch) -> bool:
-        """Whether something has to know the outcome of the update that was started last before the next one starts."""
-        last, ends = self.started == self.training.total_updates, self._ends_epoch(batch)
+    def _depends_on(self, number: int) -> bool:
+        """Whether something has to know the outcome of this update, the last one started, before the next one starts."""
+        last, ends = self.started == self.training.total_updates, self._ends_epoch(number)
         self._saves = self.saver.due(self.started)
         near_limit = self.progress.nonfinite_in_a_row + 1 >= self.config.run.max_nonfinite_updates
         return (
@@ -206,30 +212,31 @@ class Loop:
         if self._ahead is None:
             return False
         started, self._ahead = self._ahead, None
-        batch, outcome, progress = started.batch, started.pending.read(), self.progress
+        outcome, progress, epoch_updates = started.pending.read(), self.progress, self.plan.updates_per_epoch
         progress.update += 1
         progress.samples += outcome.samples
-        progress.bad_in_epoch += batch.real_samples - outcome.samples
+        progress.bad_in_epoch += self.plan.real_samples(started.number % epoch_updates) - outcome.samples
+        self.bad_images.find(started.batches)
         self._count_nonfinite(outcome)
         self.meter.add(outcome, started.rate)
         if outcome.samples:
             self.tell.updated(
                 progress.update, outcome.loss_sum / outcome.samples, outcome.correct / outcome.samples
             )
-        self._look_for_stragglers(batch)
-        ends = self._ends_epoch(batch) or progress.update == self.training.total_updates
+        self._look_for_stragglers(started.batches)
+        ends = self._ends_epoch(started.number) or progress.update == self.training.total_updates
         self.bad_images.check(progress, epoch_ends=ends)
         if ends or progress.update % self.config.run.log_every == 0:
-            record = self.meter.take(progress, batch.epoch)
+            record = self.meter.take(progress, started.number // epoch_updates)
             if record is not None:
                 self.tell.trained(record)
         return outcome.stop_requested
 
-    def _look_for_stragglers(self, batch: UpdateBatch) -> None:
+    def _look_for_stragglers(self, batches: list[Batch]) -> None:
         messages = self.stragglers.add(
-            waited=self.meter.last_wait_seconds,
+            waited=self.meter.take_wait(),
             worked=self.meter.last_work_seconds,
-            virtual_batches=sum(replica.images.shape[0] for replica in batch.replicas),
+            virtual_batches=sum(batch.images.shape[0] for batch in batches),
         )
         for message in messages:
             self.tell.happened("straggler", message)
@@ -239,12 +246,12 @@ class Loop:
         self.read_outcome()
         self.saver.save_last(self.progress)
 
-    def _between_updates(self, batch: UpdateBatch) -> None:
-        """No update is under way, and the outcome of the last one is known."""
+    def _between_updates(self, number: int) -> None:
+        """No update is under way, and the outcome of the last one, of this number, is known."""
         progress = self.progress
-        last, ends = progress.update == self.training.total_updates, self._ends_epoch(batch)
+        last, ends = progress.update == self.training.total_updates, self._ends_epoch(number)
         if self.validation.due(progress.update, epoch_ends=ends, last=last):
-            self._evaluate(batch.epoch)
+            self._evaluate(number // self.plan.updates_per_epoch)
         if progress.update % self.config.engine.check_every == 0:
             self._check_equal(f"after update {progress.update}")
         if self._saves:
@@ -255,13 +262,24 @@ class Loop:
         if notice:
             self.tell.happened("made_equal", notice)
 
-    def _ends_epoch(self, batch: UpdateBatch) -> bool:
-        return batch.update == self.plan.updates_per_epoch - 1
+    def _ends_epoch(self, number: int) -> bool:
+        return (number + 1) % self.plan.updates_per_epoch == 0
 
-    def _advise(self, batches: Updates) -> None:
+    def _advise(self, batches: Input) -> None:
         """One sentence at the end of an epoch if this rank's input held up the training."""
-        stats, seconds = batches.take_stats(), self.meter.take_epoch_seconds()
-        sentence = advice(stats, seconds, samples=self.plan.samples, free_bytes=free_memory())
+        waited = self.meter.take_epoch_wait()
+        if waited < NOTICEABLE:
+            return
+        stats = InputStats(
+            wait_share=waited,
+            stage_seconds=batches.stage_seconds(),
+            pixels=stored_pixels(self.training.reading),
+            image_size=self.config.model.image_size,
+            samples=self.plan.samples,
+            cached=self.config.data.cache != "none",
+            free_bytes=free_memory(),
+        )
+        sentence = advice(stats)
         if sentence is not None:
             self.tell.happened("slow_input", sentence)
 

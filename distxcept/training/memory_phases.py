@@ -13,9 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from distxcept.config.size import show_size
+from distxcept.data.batch import Batch
 from distxcept.errors import ConfigError, DoesNotFitError
 from distxcept.model.batchnorm import VirtualBatchNormalizer
-from distxcept.training.accumulate import Batch, Sums
+from distxcept.training.accumulate import Sums
 from distxcept.training.build import Training
 from distxcept.training.out_of_memory import is_out_of_memory
 from distxcept.training.peak import Peak
@@ -82,11 +83,11 @@ def _forward_and_backward(training: Training, peak: Peak) -> dict[str, int]:
     def forward(sources: list[tf.Tensor], batch: Batch) -> tf.Tensor:
         weights = update.accumulator.split([*sources, *vectors[len(sources) :]])
         normalizer = VirtualBatchNormalizer(
-            batch.mask,
-            fused=0 if update.precision.variable == tf.float64 else batch.mask.shape[0],
+            batch.weights,
+            fused=0 if update.precision.variable == tf.float64 else batch.weights.shape[0],
             frozen=update.accumulator.frozen_norms,
         )
-        drawn = update.accumulator.draw(batch, tf.zeros([batch.mask.shape[0], 2], tf.int64))
+        drawn = update.accumulator.draw(batch, tf.zeros([batch.weights.shape[0], 2], tf.int64))
         return update.accumulator.forward(weights, drawn, normalizer, remat=training.remat)[0]
 
     with tf.device(engine.devices()[0]):

@@ -17,9 +17,10 @@ class Meter:
         self.updates_of_process = 0
         self.waited_seconds = 0.0
         """For data, since the process began."""
-        self._epoch_seconds = 0.0
-        self.last_wait_seconds = self.last_work_seconds = 0.0
-        """Of the last update, on this rank: waiting for data, and computing what the reduction needs."""
+        self._epoch_seconds = self._epoch_waited = 0.0
+        self.last_work_seconds = 0.0
+        """Of the last update, on this rank: computing what the reduction needs."""
+        self._wait_seconds = 0.0
         self._start()
 
     def _start(self) -> None:
@@ -33,9 +34,18 @@ class Meter:
     def waiting_for_data(self) -> Iterator[None]:
         began = time.perf_counter()
         yield
-        self.last_wait_seconds = time.perf_counter() - began
-        self._waited += self.last_wait_seconds
-        self.waited_seconds += self.last_wait_seconds
+        self.waited(time.perf_counter() - began)
+
+    def waited(self, seconds: float) -> None:
+        """For the data of the next update."""
+        self._wait_seconds += seconds
+        self._waited += seconds
+        self.waited_seconds += seconds
+
+    def take_wait(self) -> float:
+        """Seconds that the last update waited for its data."""
+        taken, self._wait_seconds = self._wait_seconds, 0.0
+        return taken
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -73,10 +83,12 @@ class Meter:
             skipped_updates=progress.skipped_updates,
         )
         self._epoch_seconds += seconds
+        self._epoch_waited += min(self._waited, seconds)
         self._start()
         return record
 
-    def take_epoch_seconds(self) -> float:
-        """Time of training since the last call."""
-        taken, self._epoch_seconds = self._epoch_seconds, 0.0
-        return taken
+    def take_epoch_wait(self) -> float:
+        """Share of the time since the last call in which the training waited for data."""
+        share = self._epoch_waited / self._epoch_seconds if self._epoch_seconds else 0.0
+        self._epoch_seconds = self._epoch_waited = 0.0
+        return share

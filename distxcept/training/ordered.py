@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from distxcept.data.batch import Batch
 from distxcept.engines import Engine
-from distxcept.training.accumulate import Accumulator, Batch, Form, Sums
+from distxcept.training.accumulate import Accumulator, Form, Sums
 
 
 def lane_sums(

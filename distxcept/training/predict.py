@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from distxcept.cluster import Placement
 from distxcept.config.schema import EngineSection
+from distxcept.data.decode import View
 from distxcept.data.loose_files import FileBatch, read_batches
 from distxcept.data.sources.base import Pixels
 from distxcept.engines import Engine, create_engine
@@ -64,7 +65,11 @@ class Predictor:
         """One prediction for each file, in their order, as they come."""
         config = self.trained.config
         batches = read_batches(
-            files, batch=batch, image_size=config.model.image_size, max_pixels=config.data.max_pixels
+            files,
+            batch=batch,
+            image_size=config.model.image_size,
+            view=View.of_evaluation(config.data.evaluate),
+            max_pixels=config.data.max_pixels,
         )
         for one in batches:
             yield from self._predict_batch(one, top)

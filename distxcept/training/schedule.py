@@ -1,5 +1,6 @@
 """The learning rate of an update: a pure function of the update's number, never of micro steps."""
 
+import hashlib
 import math
 from bisect import bisect_right
 
@@ -10,6 +11,12 @@ from distxcept.config.schema import (
     Schedule,
     StepSchedule,
 )
+
+
+def update_key(seed: int, update: int) -> int:
+    """Fixes the dropout of one update, whoever computes it."""
+    digest = hashlib.sha256(f"update/{seed}/{update}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
 
 
 def learning_rate(

@@ -60,13 +60,13 @@ def run_trial(request: Request) -> Trial:
 
     from distxcept.batching import plan_batches
     from distxcept.config.schema import Config
+    from distxcept.data.batch import Batch
     from distxcept.engines.devices import one_thread_each, prepare_devices
     from distxcept.engines.numerics import set_numerics
     from distxcept.engines.single import SingleEngine
     from distxcept.memory.budget import BESIDE_BYTES
     from distxcept.memory.limit import limit_process
     from distxcept.model.xception import Xception
-    from distxcept.training.accumulate import Batch
     from distxcept.training.objective import Objective
     from distxcept.training.peak import Peak
     from distxcept.training.update import Update
@@ -98,9 +98,9 @@ def run_trial(request: Request) -> Trial:
     )
     updates = [full, full]
     if request.padded and virtual > 1:  # a run holds the graphs of both forms
-        mask = full.mask.copy()
+        mask = full.weights.copy()
         mask[-1, -1] = 0.0
-        updates.insert(0, full._replace(mask=mask))
+        updates.insert(0, full._replace(weights=mask))
     if on_cpu and request.limit_bytes is not None:
         inputs = request.virtual_batches * virtual * size**2 * 3 * UPDATES_AHEAD
         limit_process(request.limit_bytes - inputs - BESIDE_BYTES)

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from distxcept.batching import BatchPlan
 from distxcept.config.schema import Config
+from distxcept.data.batch import Batch
 from distxcept.engines import Engine
 from distxcept.engines.numerics import clock
 from distxcept.errors import LostForMemoryError
@@ -26,7 +27,7 @@ from distxcept.memory.limit import release_memory
 from distxcept.model.freezing import trained_norms, trained_parameters
 from distxcept.model.network import Network
 from distxcept.model.precision import PRECISIONS
-from distxcept.training.accumulate import Accumulator, Batch, Form, Sums
+from distxcept.training.accumulate import Accumulator, Form, Sums
 from distxcept.training.apply import Applier, adapt_loss_scale
 from distxcept.training.objective import Objective
 from distxcept.training.ordered import empty_lanes, lane_sums, sum_lanes
@@ -160,7 +161,10 @@ class Update:
         )
         began, failed = time.time(), False
         try:
-            values = self._replica_step(batches, common, forms=forms, lanes=plan.lanes, overlap=overlap)
+            without_indices = [batch._replace(indices=()) for batch in batches]
+            values = self._replica_step(
+                without_indices, common, forms=forms, lanes=plan.lanes, overlap=overlap
+            )
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -255,7 +259,7 @@ def real_virtual_batches(batches: list[Batch]) -> list[int]:
     A short update has padding in its last virtual batch only, so each virtual batch is computed in the same way on any
     number of replicas. Bad images may be anywhere: then none counts, or each place would need a trace of its own.
     """
-    real = [np.all(batch.mask, axis=1) for batch in batches]
+    real = [np.all(batch.weights, axis=1) for batch in batches]
     if not np.all(np.concatenate(real)[:-1]):
         return [0] * len(batches)
     return [int(np.sum(of_replica)) for of_replica in real]

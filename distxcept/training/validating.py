@@ -25,11 +25,7 @@ class Validation:
         training = self._training
         assert training.validation is not None
         outcomes = training.evaluate(
-            training.validation,
-            image_size=training.config.model.image_size,
-            batch_per_replica=micro_batch,
-            on_bad=self._bad_images.found,
-            **training.validation_options,
+            training.validation_reading, batch_per_replica=micro_batch, on_bad=self._bad_images.found
         )
         result = result_of(outcomes)
         self._tell.predicted(outcomes, training.validation, update)

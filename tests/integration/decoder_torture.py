@@ -3,6 +3,7 @@
 python decoder_torture.py FILES SEED
 """
 
+import itertools
 import json
 import os
 import sys
@@ -15,14 +16,17 @@ import numpy as np
 import odd_files
 import tensorflow as tf
 
-from distxcept.config.augment import Augment, Crop
-from distxcept.data.augment import View, draw_views
-from distxcept.data.decode import render, render_all
+from distxcept.data import op
+from distxcept.data.decode import View, fill, render, upright_sizes
 from distxcept.data.sources.base import BadSample, Pixels, Sample
+from distxcept.data.window import Window
 from distxcept.memory.limit import peak_bytes
 
 MAX_PIXELS = 4_000_000
 SIZE = 71
+BATCH = 16
+GOOD = (3, 10)
+"""Places in a batch where a whole image stands among the mutated ones."""
 
 
 def mutated(files: int, seed: int) -> Iterator[bytes]:
@@ -76,58 +80,79 @@ def _splice(data: bytearray, random: np.random.Generator, originals: list[bytes]
 _MUTATIONS = (_flip_bytes, _flip_in_head, _cut, _remove, _repeat, _insert_noise, _splice)
 
 
-def one(data: bytes, view: View, out: Pixels) -> int | Exception:
+@tf.function(input_signature=[tf.TensorSpec([BATCH], tf.string)])
+def sizes_of(contents: tf.Tensor) -> tf.Tensor:
+    return upright_sizes(contents, raw=False, max_pixels=MAX_PIXELS)
+
+
+@tf.function(
+    input_signature=[
+        *(tf.TensorSpec([BATCH], tf.string), tf.TensorSpec([BATCH, 4], tf.int32)),
+        tf.TensorSpec([BATCH], tf.bool),
+    ]
+)
+def filled(contents: tf.Tensor, windows: tf.Tensor, flips: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    return fill(contents, windows, flips, size=SIZE, raw=False, max_pixels=MAX_PIXELS)
+
+
+def random_windows(sizes: Pixels, random: np.random.Generator) -> np.ndarray:
+    """Of any shape; 0, 0, 0, 0 for what cannot be used."""
+    extents = np.ceil(sizes * random.uniform(0.1, 1, sizes.shape)).astype(int)
+    starts = np.floor((sizes - extents + 1) * random.random(sizes.shape)).astype(int)
+    return np.where(sizes.any(1, keepdims=True), np.concatenate([starts, extents], 1), 0).astype(np.int32)
+
+
+def alone(data: bytes, window: np.ndarray, flip: bool) -> Pixels | Exception:
+    """The same image by itself and without the compiled operation."""
+    out = np.empty((SIZE, SIZE, 3), np.uint8)
     try:
-        return render(Sample(encoded=data), view, out, max_pixels=MAX_PIXELS)
+        view = View(lambda width, height: Window(*map(int, window)), bool(flip))
+        render(Sample(encoded=data), view, out, max_pixels=MAX_PIXELS)
     except Exception as error:
         return error
-
-
-def told_apart(result: int | Exception, other: int | Exception, out: Pixels, other_out: Pixels) -> bool:
-    """Whether the two ways to decode differ: in the verdict, or in a pixel."""
-    if isinstance(result, Exception) or isinstance(other, Exception):
-        return repr(result) != repr(other)
-    return result != other or not np.array_equal(out, other_out)
+    return out
 
 
 def main(files: int, seed: int) -> dict[str, object]:
-    counts = {"files": 0, "decoded": 0, "bad": 0, "told_apart": 0}
+    counts = {"files": 0, "decoded": 0, "bad": 0, "told_apart": 0, "good_ones_harmed": 0}
     odd: dict[str, int] = {}
     slowest, before = 0.0, 0
-    batch: list[bytes] = []
-    outs, other_outs = ([np.empty((SIZE, SIZE, 3), np.uint8) for _ in range(16)] for _ in range(2))
-
-    def run() -> None:
-        nonlocal slowest
-        indices = np.arange(counts["files"], counts["files"] + len(batch))
-        views = draw_views(Augment(crop=Crop(scale=(0.1, 1.0))), seed=seed, epoch=0, indices=indices)
+    random = np.random.default_rng(seed)
+    whole = odd_files.good_files()["plain.jpg"][0]
+    compiled = op.library() is not None
+    source = mutated(files, seed)
+    while counts["files"] < files:
+        mutants = list(itertools.islice(source, BATCH - len(GOOD)))
+        batch = mutants + [b""] * (BATCH - len(GOOD) - len(mutants))
+        for place in GOOD:
+            batch.insert(place, whole)
         begun = time.perf_counter()
-        with tf.device("/CPU:0"):
-            samples = [Sample(encoded=data) for data in batch]
-            results = render_all(samples, views, outs[: len(batch)], max_pixels=MAX_PIXELS)
-            slowest = max(slowest, time.perf_counter() - begun)
-            others = [one(*arguments) for arguments in zip(batch, views, other_outs, strict=False)]
-        counts["told_apart"] += sum(map(told_apart, results, others, outs, other_outs))
-        for result in results:
-            counts["files"] += 1
-            counts["bad" if isinstance(result, Exception) else "decoded"] += 1
-            if isinstance(result, Exception) and not isinstance(result, BadSample):
-                name = f"{type(result).__name__}: {result}"[:120]
+        windows = random_windows(sizes_of(tf.constant(batch)).numpy(), random)
+        flips = random.random(BATCH) < 0.5
+        images, ok = (part.numpy() for part in filled(tf.constant(batch), windows, flips))
+        slowest = max(slowest, time.perf_counter() - begun)
+        os.environ[op.VARIABLE] = "off"
+        others = [alone(*arguments) for arguments in zip(batch, windows, flips, strict=True)]
+        del os.environ[op.VARIABLE]
+        for place, (image, good, other) in enumerate(zip(images, ok, others, strict=True)):
+            failed = isinstance(other, Exception)
+            same = not good and not image.any() if failed else good and np.array_equal(image, other)
+            if place in GOOD:
+                counts["good_ones_harmed"] += not same or failed
+                continue
+            counts["told_apart"] += not same
+            if failed and not isinstance(other, BadSample):
+                name = f"{type(other).__name__}: {other}"[:120]
                 odd[name] = odd.get(name, 0) + 1
-        batch.clear()
-
-    for number, data in enumerate(mutated(files, seed)):
-        batch.append(data)
-        if len(batch) == 16:
-            run()
-        if number == 159:
-            before = peak_bytes()
-    if batch:
-        run()
+            if batch[place]:
+                counts["decoded" if good else "bad"] += 1
+        counts["files"] += len(mutants)
+        before = before or (peak_bytes() if counts["files"] >= 160 else 0)
     return {
         **counts,
+        "compiled": compiled,
         "other_errors": odd,
-        "slowest_16_seconds": round(slowest, 2),
+        "slowest_batch_seconds": round(slowest, 2),
         "memory_growth_MiB": round((peak_bytes() - before) / 2**20, 1),
     }
 

@@ -85,6 +85,11 @@ def good_files() -> dict[str, tuple[bytes, Image.Image, float]]:
         block = big_endian_exif(orientation) if orientation % 2 else exif(orientation)
         files[f"turned{orientation}.jpg"] = (encode(stored, "JPEG", quality=95, exif=block), image, 2.5)
     files["turned6.png"] = (encode(image.transpose(turns[6]), "PNG", exif=exif(6)), image, 0.6)
+    turned = image.transpose(turns[8])
+    files["turned8.webp"] = (encode(turned, "WEBP", lossless=True, exif=exif(8)), image, 0.6)
+    files["turned5.cmyk.jpg"] = (
+        encode(image.transpose(turns[5]).convert("CMYK"), "JPEG", quality=95, exif=exif(5)), image, 3
+    )  # fmt: skip
     return files
 
 

@@ -1,20 +1,25 @@
 """Packing: any sample by number, the same updates as the original, interrupted and gone on, checked."""
 
+import errno
 import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import zlib
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_data_pipeline import collect, plan_of, write_images
+from test_dataset import collect, plan_of, write_images
 
 from distxcept.config.schema import FolderSource, RecordsSource, SyntheticSource
+from distxcept.data import pack as pack_module
 from distxcept.data.header import inspect
 from distxcept.data.pack import PackSettings, pack
+from distxcept.data.records.index import ROW
 from distxcept.data.sources import BadSample, open_source
 from distxcept.errors import DataError
 
@@ -46,6 +51,7 @@ def test_packed_data_makes_the_same_updates(images, tmp_path):
     for k in (40, 0, 17):
         assert copy.read(k).encoded == original.read(k).encoded
         assert copy.name(k).endswith(f"({original.name(k)})")
+    assert copy.name(40).startswith(str(tmp_path / "p" / "shard-"))
     assert collect(copy, plan_of(copy)) == collect(original, plan_of(original))
 
 
@@ -95,7 +101,11 @@ def test_wrong_bytes_and_half_packed_folders_are_noticed(images, tmp_path):
     (shard,) = (s for s in (tmp_path / "p").glob("*.tfrecord") if content in s.read_bytes())
     shard.write_bytes(shard.read_bytes().replace(content, content[:-1] + b"\0"))
     with pytest.raises(BadSample, match="wrong CRC"):
-        records(tmp_path / "p").read(7)  # opened anew: bytes are checked at their first reading
+        copy.read(7)
+    damaged = records(tmp_path / "p")
+    contents, ok = tf.function(damaged.contents)(tf.constant([6, 7, 8], tf.int64))
+    assert ok.numpy().tolist() == [True, False, True]
+    assert contents.numpy().tolist() == [damaged.read(6).encoded, b"", damaged.read(8).encoded]
     with pytest.raises(DataError, match="is packed already"):
         pack(images, tmp_path / "p", workers=1)
     shard.unlink()
@@ -117,7 +127,7 @@ def test_goes_on_after_a_kill_at_any_time(images, tmp_path):
         "if __name__ == '__main__':\n"
         "    def stop(done, total):\n"
         "        if done >= 10: os.killpg(0, signal.SIGKILL)\n"
-        "    p.pack(FolderSource(kind='folder', path=sys.argv[1]), p.Path(sys.argv[2]),\n"
+        "    p.pack(FolderSource(kind='folder', path=sys.argv[1]), sys.argv[2],\n"
         "           settings=p.PackSettings(shard_bytes=20_000), workers=1, progress=stop)\n"
     )
     script = tmp_path / "program.py"
@@ -137,6 +147,93 @@ def test_goes_on_after_a_kill_at_any_time(images, tmp_path):
         "index.json",
         "index.npy",
     ]
+
+
+def to_first_version(folder):
+    """The index as the first version wrote it: zlib's checksum instead of CRC-32C, under another name."""
+    source, head = records(folder), json.loads((folder / "index.json").read_text())
+    rows = np.load(folder / "index.npy")
+    old = np.zeros(len(rows), [(name if name != "crc32c" else "crc32", ROW[name]) for name in ROW.names])
+    for name in old.dtype.names:
+        old[name] = (
+            [zlib.crc32(source.read(k).encoded) for k in range(len(rows))] if name == "crc32" else rows[name]
+        )
+    np.save(folder / "index.npy", old)
+    (folder / "index.json").write_text(json.dumps({**head, "version": 1}))
+
+
+def test_packs_of_the_first_version_are_read_and_compared(images, tmp_path):
+    pack(images, tmp_path / "p", settings=SMALL, workers=1)
+    to_first_version(tmp_path / "p")
+    original, copy = open_source(images), records(tmp_path / "p")
+    assert collect(copy, plan_of(copy)) == collect(original, plan_of(original))
+    assert copy.class_names == original.class_names
+    content = copy.read(7).encoded
+    (shard,) = (s for s in (tmp_path / "p").glob("*.tfrecord") if content in s.read_bytes())
+    shard.write_bytes(shard.read_bytes().replace(content, content[:-1] + b"\0"))
+    with pytest.raises(BadSample, match="wrong CRC"):
+        copy.read(7)
+    _, ok = tf.function(records(tmp_path / "p").contents)(tf.constant([6, 7, 8], tf.int64))
+    assert ok.numpy().tolist() == [True, False, True]
+    head = json.loads((tmp_path / "p" / "index.json").read_text())
+    (tmp_path / "p" / "index.json").write_text(json.dumps({**head, "version": 3}))
+    with pytest.raises(DataError, match="of another version; pack the data again"):
+        records(tmp_path / "p")
+
+
+def test_packs_to_a_url_and_from_one(tmp_path):
+    """In this process, because ram:// is the memory of one."""
+    root = "ram://pack"
+    here = write_images(tmp_path / "images", count=12)
+    for path in here.rglob("*.jpg"):
+        name = f"{root}/images/{path.relative_to(here)}"
+        tf.io.gfile.makedirs(os.path.dirname(name))
+        tf.io.gfile.copy(str(path), name)
+    section = FolderSource(kind="folder", path=f"{root}/images")
+    packed = pack(section, f"{root}/packed", settings=SMALL, workers=1)
+    local = pack(FolderSource(kind="folder", path=str(here)), tmp_path / "p", settings=SMALL, workers=1)
+    assert (packed.samples, packed.shards) == (12, local.shards)
+    original, copy = open_source(section), records(f"{root}/packed")
+    assert collect(copy, plan_of(copy)) == collect(original, plan_of(original))
+    assert copy.digest() == records(tmp_path / "p").digest()
+    names = [name for name in tf.io.gfile.listdir(f"{root}/packed") if not name.endswith(".tfrecord")]
+    assert sorted(names) == ["index.json", "index.npy"]
+    with pytest.raises(DataError, match="is packed already"):
+        pack(section, f"{root}/packed", workers=1)
+    tf.io.gfile.remove(next(iter(tf.io.gfile.glob(f"{root}/packed/*-00001-*"))))
+    with pytest.raises(DataError, match="is missing"):
+        records(f"{root}/packed")
+    with pytest.raises(DataError, match="no file system for foo://"):
+        pack(section, "foo://bucket/packed", workers=1)
+
+
+def test_goes_on_at_a_url(images, monkeypatch):
+    written = pack_module._write_shard
+
+    def fail_later(source, dest, settings, job, one_more):
+        if job[0] == 2:
+            raise OSError(errno.EACCES, "Permission denied", dest)
+        return written(source, dest, settings, job, one_more)
+
+    monkeypatch.setattr(pack_module, "_write_shard", fail_later)
+    with pytest.raises(
+        DataError, match=r"packing: ram://half: Permission denied; ask for the right to use it"
+    ):
+        pack(images, "ram://half", settings=SMALL, workers=1)
+    with pytest.raises(DataError, match="not packed to its end"):
+        records("ram://half")
+    monkeypatch.setattr(pack_module, "_write_shard", written)
+    assert pack(images, "ram://half", settings=SMALL, workers=1).kept_shards == 2
+    original, copy = open_source(images), records("ram://half")
+    assert [copy.read(k).encoded for k in range(41)] == [original.read(k).encoded for k in range(41)]
+
+
+def test_what_an_earlier_version_began_is_not_gone_on_with(images, tmp_path):
+    (tmp_path / "p").mkdir()
+    plan = {"source": open_source(images).digest(), "settings": asdict(SMALL), "samples_per_shard": 5}
+    (tmp_path / "p" / "packing.json").write_text(json.dumps(plan))
+    with pytest.raises(DataError, match="of another version"):
+        pack(images, tmp_path / "p", settings=SMALL, workers=1)
 
 
 def test_other_settings_do_not_mix(images, tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from test_data_pipeline import collect, plan_of
+from test_dataset import collect, plan_of
 
 from distxcept.config.schema import TfdsSource
 from distxcept.data.sources import open_source
@@ -43,7 +43,7 @@ def test_reads_any_sample(data_dir):
     assert source.class_names == ("rose", "tulip", "daisy")
     assert source.labels.tolist() == LABELS[:7]
     plan = plan_of(source, global_batch=7, virtual_batch=7, micro_batch=7)
-    seen = collect(source, plan, seed=None, augment=None, image_size=80)[0, 0]
+    seen = collect(source, plan, seed=None, augment=None, image_size=80)[0]
     for k in range(7):
         pixels = np.frombuffer(seen[k][0], np.uint8).reshape(80, 80, 3)
         assert np.array_equal(pixels, PIXELS[k][:, 5:85])

@@ -21,17 +21,19 @@ def test_mutated_files_neither_crash_nor_hang_nor_fill_memory(files, seed):
         capture_output=True,
         text=True,
         timeout=120 + files * 0.1,
-        env={**os.environ, "PYTHONPATH": str(HERE)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])},
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
     report = json.loads(ended.stdout.splitlines()[-1])
     print(report)
     assert report["files"] == files
+    assert report["decoded"] + report["bad"] >= files - files // 20  # some are empty
     assert report["decoded"] > files * 0.1
     assert report["bad"] > files * 0.3
     assert report["other_errors"] == {}
-    assert report["told_apart"] == 0, "one by one and in a group images must be the same"
+    assert report["told_apart"] == 0, "alone and in a batch images must be the same"
+    assert report["good_ones_harmed"] == 0
     # 4 million pixels are the most that may be decoded: 12 MB a copy.
     assert report["memory_growth_MiB"] < 150
-    assert report["slowest_16_seconds"] < 20
+    assert report["slowest_batch_seconds"] < 20

@@ -7,21 +7,25 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from distxcept.data.augment import PLAIN
-from distxcept.data.decode import render
+from distxcept.config.schema import Evaluate
+from distxcept.data.decode import View, render
 from distxcept.data.sources.base import Sample
 from distxcept.export.pixels_graph import exif_orientation, square_of
 
 SIZE = 64
 
 
+def traced(evaluate: Evaluate):
+    @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
+    def of(data: tf.Tensor) -> tf.Tensor:
+        return square_of(data, SIZE, evaluate)
+
+    return of
+
+
 @pytest.fixture(scope="module")
 def graph():
-    @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
-    def traced(data: tf.Tensor) -> tf.Tensor:
-        return square_of(data, SIZE)
-
-    return traced
+    return traced(Evaluate())
 
 
 def picture(width: int, height: int, form: str = "JPEG", **options) -> bytes:
@@ -40,9 +44,9 @@ def oriented(orientation: int, **where) -> bytes:
     return picture(203, 131, exif=exif, **where)
 
 
-def trained_on(data: bytes) -> np.ndarray:
+def trained_on(data: bytes, evaluate: Evaluate = Evaluate()) -> np.ndarray:  # noqa: B008 - it is frozen
     out = np.zeros([SIZE, SIZE, 3], np.uint8)
-    render(Sample(encoded=data), PLAIN, out, max_pixels=10**9)
+    render(Sample(encoded=data), View.of_evaluation(evaluate), out, max_pixels=10**9)
     return out
 
 
@@ -62,6 +66,18 @@ def test_jpeg_of_any_size_gives_the_same_bits(graph, width, height):
     """Around the scales of the decoder, and large enough for blocks to be averaged after it."""
     data = picture(width, height, quality=90)
     assert np.array_equal(graph(tf.constant(data)).numpy(), trained_on(data))
+
+
+@pytest.mark.parametrize(
+    "evaluate",
+    [Evaluate(crop=0.875), Evaluate(crop=0.8975, interpolation="bicubic"), Evaluate(interpolation="bicubic")],
+    ids=str,
+)
+def test_the_square_of_the_config(evaluate):
+    graph = traced(evaluate)
+    for data in (oriented(6), picture(257, 511), picture(1100, 1400), picture(333, 200, "PNG")):
+        assert np.array_equal(graph(tf.constant(data)).numpy(), trained_on(data, evaluate))
+    assert not np.array_equal(trained_on(data, evaluate), trained_on(data))
 
 
 @pytest.mark.parametrize("form", ["PNG", "BMP"])

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from distxcept.config.schema import Config
-from distxcept.data.pipeline import updates
+from distxcept.data.dataset import Input
 from distxcept.engines.single import SingleEngine
 from distxcept.training.build import build_training
-from distxcept.training.feeding import to_batch, update_key
+from distxcept.training.schedule import update_key
 
 
 def first_update(precision: str, **overrides) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], object]:
@@ -31,11 +30,9 @@ def first_update(precision: str, **overrides) -> tuple[dict[str, np.ndarray], di
     training = build_training(config, SingleEngine("CPU:0"))
     state = training.update.state
     before = state.read_inference()
-    with updates(
-        training.train, training.plan, replicas=range(1), image_size=71, seed=0, augment=config.data.augment
-    ) as batches:
-        batch = to_batch(next(batches).replicas[0], tf.constant([], tf.int32))
-    outcome = training.update([batch], training.plan, key=update_key(0, 0), rate=0.1)
+    with Input(training.reading, training.plan, range(1)) as batches:
+        batch = next(batches)
+    outcome = training.update(batch, training.plan, key=update_key(0, 0), rate=0.1)
     return before, state.read_inference(), outcome
 
 

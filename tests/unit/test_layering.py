@@ -78,7 +78,6 @@ def test_horovod_is_imported_in_one_place():
         "config.load",
         "config.schema",
         "batching",
-        "data.order",
         "cluster",
         "cli.main",
         "errors",

@@ -1,1 +1,1 @@
-"""The TFRecord format without TensorFlow: checksums, framing, examples, and an index to read any sample by number."""
+"""TFRecord shards: records and the images in them, and an index to read any sample by number."""

@@ -1,41 +1,39 @@
 """Where each sample of a set of shards lies, so that any of them is one read away.
 
-An index is a folder-level pair of files: rows as a memory-mapped .npy and a JSON head with class names and the
+An index is a pair of files: rows as a .npy, memory-mapped where it is local, and a JSON head with class names and the
 shards it belongs to. `pack` writes it with the shards; foreign shards are indexed on first use.
 """
 
 import fcntl
+import io
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from distxcept.data.records.example import BrokenExample, find_features
-from distxcept.data.records.shard import read_records
+from distxcept.data import files
+from distxcept.data.records.shard import find_in_example, read_records
 from distxcept.errors import DataError
 
-VERSION = 1
+VERSION = 2
 
-ROW = np.dtype(
-    [
-        ("shard", "<u4"),
-        ("record", "<u8"),
-        ("record_length", "<u8"),
-        ("image", "<u8"),
-        ("image_length", "<u8"),
-        ("label", "<i8"),
-        ("crc32", "<u4"),
-        ("state", "<u4"),
-    ]
-)
+_PLACES = [
+    *(("shard", "<u4"), ("record", "<u8"), ("record_length", "<u8")),
+    *(("image", "<u8"), ("image_length", "<u8"), ("label", "<i8")),
+]
+ROW = np.dtype([*_PLACES, ("crc32c", "<u4"), ("state", "<u4")])
 """A sample: its record and the image's bytes in the shard, label, checksum of the image's bytes, and its state."""
+
+# Of each version that can be read. The first one kept the checksum of zip files.
+_ROWS = {1: np.dtype([*_PLACES, ("crc32", "<u4"), ("state", "<u4")]), VERSION: ROW}
 
 GOOD, WRONG_CRC, NO_IMAGE, NO_LABEL = range(4)
 STATES = {
@@ -47,67 +45,76 @@ STATES = {
 
 @dataclass(frozen=True)
 class RecordIndex:
-    shards: tuple[Path, ...]
+    shards: tuple[str, ...]
     rows: NDArray[Any]
     class_names: tuple[str, ...] | None
     """None for foreign shards, which do not tell."""
 
 
-def index_shard(number: int, path: Path, image_key: str, label_key: str) -> NDArray[Any]:
+def index_shard(number: int, path: str, image_key: str, label_key: str) -> NDArray[Any]:
     """Rows of one shard."""
     rows = []
     for record in read_records(path):
-        image, label, state = (0, 0), 0, GOOD
-        try:
-            found = find_features(record.data, {image_key, label_key}) if record.intact else {}
-        except BrokenExample:
-            found = {}
-        if image_key in found and found[image_key].integer is None:
-            image = (found[image_key].start, found[image_key].stop)
-        else:
+        found = find_in_example(record.data if record.intact else b"", image_key, label_key)
+        state = GOOD
+        if found.image is None:
             state = NO_IMAGE if record.intact else WRONG_CRC
-        value = found[label_key].integer if label_key in found else None
-        if value is None:
-            state = state or NO_LABEL
-        else:
-            label = value
-        crc = zlib.crc32(record.data[slice(*image)])
-        place = (number, record.offset, len(record.data), record.offset + image[0], image[1] - image[0])
-        rows.append((*place, label, crc, state))
+        elif found.label is None:
+            state = NO_LABEL
+        start, stop = found.image or (0, 0)
+        place = (number, record.offset, len(record.data), record.offset + start, stop - start)
+        rows.append((*place, found.label or 0, google_crc32c.value(record.data[start:stop]), state))
     return np.array(rows, dtype=ROW)
 
 
 def write_index(
-    head_path: Path, shards: Sequence[Path], rows: NDArray[Any], *, settings: dict[str, Any]
+    head_path: str, shards: Sequence[str], rows: NDArray[Any], *, settings: dict[str, Any]
 ) -> None:
     """Writes rows, then the head that makes them valid, each aside and renamed."""
-    rows_path = head_path.with_suffix(".npy")
-    _replace(rows_path, lambda file: np.save(file, rows))
+    files.write_aside(_with_ending(head_path, ".npy"), lambda file: file.write(npy_bytes(rows)))
     head = {
         "version": VERSION,
         "samples": len(rows),
         "rows_crc32": zlib.crc32(np.ascontiguousarray(rows).tobytes()),
-        "shards": [_identity(path) for path in shards],
+        "shards": _identities(shards),
         **settings,
     }
-    _replace(head_path, lambda file: file.write(json.dumps(head, indent=1).encode() + b"\n"))
+    content = json.dumps(head, indent=1).encode() + b"\n"
+    files.write_aside(head_path, lambda file: file.write(content))
+
+
+def npy_bytes(rows: NDArray[Any]) -> bytes:
+    """What np.save writes; it asks for more of a file than a remote one can do."""
+    buffer = io.BytesIO()
+    np.save(buffer, rows)
+    return buffer.getvalue()
+
+
+def load_npy(path: str) -> NDArray[Any]:
+    if files.is_remote(path):
+        return np.load(io.BytesIO(files.read(path)), allow_pickle=False)
+    return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def read_index(
-    head_path: Path, shards: Sequence[Path] | None, settings: dict[str, Any]
+    head_path: str,
+    shards: Sequence[str] | None,
+    settings: dict[str, Any],
+    *,
+    versions: Sequence[int] = (VERSION,),
 ) -> RecordIndex | None:
     """The index if there is one that belongs to these shards and settings, else None."""
     try:
-        head = json.loads(head_path.read_bytes())
-        names = [head_path.parent / entry["name"] for entry in head["shards"]]
-        if head["version"] != VERSION or any(head.get(key) != value for key, value in settings.items()):
+        head = json.loads(files.read(head_path))
+        names = [files.join(files.parent_of(head_path), entry["name"]) for entry in head["shards"]]
+        if head["version"] not in versions or any(head.get(key) != value for key, value in settings.items()):
             return None
-        if shards is not None and [_identity(path) for path in shards] != head["shards"]:
+        if shards is not None and _identities(shards) != head["shards"]:
             return None
-        rows = np.load(head_path.with_suffix(".npy"), mmap_mode="r", allow_pickle=False)
+        rows = load_npy(_with_ending(head_path, ".npy"))
+        if rows.dtype != _ROWS[head["version"]] or len(rows) != head["samples"]:
+            return None
     except (OSError, ValueError, KeyError, TypeError):
-        return None
-    if rows.dtype != ROW or len(rows) != head["samples"]:
         return None
     class_names = head.get("class_names")
     return RecordIndex(
@@ -116,55 +123,71 @@ def read_index(
 
 
 def open_index(
-    head_path: Path, shards: Sequence[Path], image_key: str, label_key: str, *, workers: int
+    head_path: str, shards: Sequence[str], image_key: str, label_key: str, *, workers: int
 ) -> RecordIndex:
-    """The index of foreign shards, made on first use. Several processes may ask at once: one makes it."""
+    """The index of foreign shards, made on first use. Several processes of a machine may ask at once: one makes it."""
     settings = {"image_key": image_key, "label_key": label_key}
     found = read_index(head_path, shards, settings)
     if found is not None:
         return found
     try:
-        lock = os.open(head_path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise DataError(
-            f"{head_path.parent}: cannot keep the index of the shards there ({error.strerror}); set index to a "
-            "file in a folder that can be written"
-        ) from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        found = read_index(head_path, shards, settings)
-        if found is None:
-            rows = np.concatenate(list(_index_all(shards, image_key, label_key, workers)))
-            write_index(head_path, shards, rows, settings=settings)
+        with _one_process(head_path):
             found = read_index(head_path, shards, settings)
-    finally:
-        os.close(lock)
+            if found is None:
+                rows = np.concatenate(list(_index_all(shards, image_key, label_key, workers)))
+                _keep(head_path, shards, rows, settings)
+                found = read_index(head_path, shards, settings)
+    except OSError as error:
+        raise DataError(f"cannot index the shards: {files.problem(error)}") from None
     if found is None:
         raise DataError(f"{head_path}: the index was written but cannot be read back; is the disk full?")
     return found
 
 
-def _index_all(
-    shards: Sequence[Path], image_key: str, label_key: str, workers: int
-) -> Iterator[NDArray[Any]]:
+def _keep(head_path: str, shards: Sequence[str], rows: NDArray[Any], settings: dict[str, Any]) -> None:
+    try:
+        write_index(head_path, shards, rows, settings=settings)
+    except OSError as error:
+        raise _cannot_keep(head_path, error) from None
+
+
+def _cannot_keep(head_path: str, error: OSError) -> DataError:
+    return DataError(
+        f"{files.parent_of(head_path)}: cannot keep the index of the shards there ({error.strerror}); set index to a "
+        "file in a folder that can be written"
+    )
+
+
+@contextmanager
+def _one_process(head_path: str) -> Iterator[None]:
+    """One at a time, where the index is local. A remote place has no locks: then the same is made twice, and replaced."""
+    if files.is_remote(head_path):
+        yield
+        return
+    try:
+        lock = os.open(_with_ending(head_path, ".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise _cannot_keep(head_path, error) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _index_all(shards: Sequence[str], image_key: str, label_key: str, workers: int) -> Iterator[NDArray[Any]]:
     with ThreadPoolExecutor(workers) as pool:
         yield from pool.map(
             lambda item: index_shard(item[0], item[1], image_key, label_key), enumerate(shards)
         )
 
 
-def _identity(path: Path) -> dict[str, Any]:
+def _identities(shards: Sequence[str]) -> list[dict[str, Any]]:
     """What tells a shard from a changed one without reading it. No times: a copy of the folder stays valid."""
-    return {"name": path.name, "bytes": path.stat().st_size}
+    sizes = files.sizes(shards)
+    return [{"name": files.name_of(path), "bytes": size} for path, size in zip(shards, sizes, strict=True)]
 
 
-def _replace(path: Path, write: Callable[[Any], Any]) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with aside.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+def _with_ending(path: str, ending: str) -> str:
+    folder, name = files.parent_of(path), files.name_of(path)
+    return files.join(folder, os.path.splitext(name)[0] + ending)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distxcept.data import files
 from distxcept.data.sources.base import Sample, Source, digest_of
 from distxcept.errors import DataError
 
@@ -15,6 +16,8 @@ _LOCAL_HEADER = 30
 
 
 class ArraysSource(Source):
+    raw = True
+
     def __init__(self, path: Path, images: NDArray[np.uint8], labels: NDArray[np.int32], classes: int):
         self._path, self._images, self._labels = path, images, labels
         self.class_names = tuple(str(number) for number in range(classes))
@@ -44,6 +47,9 @@ class ArraysSource(Source):
 
 def load(section: Any, *, split: str, class_names: tuple[str, ...] | None) -> ArraysSource:
     path, where = Path(section.path), f"data.{split}.path"
+    for name in (section.path, section.labels or ""):
+        if files.is_remote(name):
+            raise DataError(f"{where}: {name} cannot be mapped into memory; copy it here, or pack the images")
     try:
         if path.suffix == ".npz":
             images, labels = (_map_member(path, key) for key in (section.image_key, section.label_key))

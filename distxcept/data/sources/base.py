@@ -2,14 +2,20 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 Pixels = NDArray[np.uint8]
+
+MAX_PIXELS = 100_000_000
+"""Images that declare more are bad, where no config says otherwise."""
 
 
 class BadSample(Exception):
@@ -30,6 +36,13 @@ class Source(ABC):
 
     class_names: tuple[str, ...]
 
+    raw: bool = False
+    """Whether the graph gets pixels or encoded images from `contents`.
+
+    Set it to True in a source whose `read` gives pixels. It is only a matter of speed: samples of the other form are
+    converted without loss, one by one.
+    """
+
     @abstractmethod
     def __len__(self) -> int: ...
 
@@ -49,6 +62,27 @@ class Source(ABC):
     @abstractmethod
     def digest(self) -> str:
         """Changes when the samples, their order, names or labels change: a run refuses to go on with other data."""
+
+    def tables(self) -> tuple["tf.Tensor", ...]:
+        """What `contents` looks things up in.
+
+        A dataset that gets them as elements (`graph.with_tables`) uses them where they are. As constants of its
+        functions it would copy them.
+        """
+        return ()
+
+    def contents(
+        self, indices: "tf.Tensor", tables: Sequence["tf.Tensor"] | None = None
+    ) -> tuple["tf.Tensor", "tf.Tensor"]:
+        """Traced. Samples of a virtual batch, tf.string [v], and whether each could be read, bool [v].
+
+        `indices` is int64 [v]; -1 is padding. `tables` are those of this source; None takes them as constants. A sample that
+        cannot be read is an empty string, never an error. This way calls `read` for each; a source that can be read
+        without Python has its own.
+        """
+        from distxcept.data.sources.graph import read_in_python
+
+        return read_in_python(self, indices)
 
     def identities(self) -> Iterator[bytes]:
         """A name for each sample that stays when others come and go, where the source has one."""

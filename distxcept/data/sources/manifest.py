@@ -1,14 +1,16 @@
 """A CSV file with the path and the class of every image; other columns are ignored."""
 
 import csv
+import io
 import os
 from array import array
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from distxcept.data import files
 from distxcept.data.sources.folder import FolderSource
 from distxcept.data.sources.paths import PathTable
 from distxcept.errors import DataError
@@ -16,13 +18,15 @@ from distxcept.errors import DataError
 
 def load(section: Any, *, split: str, class_names: tuple[str, ...] | None) -> FolderSource:
     """Classes are sorted by name; their order in the file does not matter, that of the samples does."""
-    path, where = Path(section.path), f"data.{split}.path"
+    path, where = section.path, f"data.{split}.path"
     found: dict[str, int] = {}
     first_seen = array("i")
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with _open_text(path) as file:
             paths = PathTable(_rows(csv.reader(file), section, found, first_seen, where))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        raise DataError(f"{where}: cannot be read as CSV: {files.problem(error)}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{where}: {path} cannot be read as CSV: {error}") from None
     if not len(paths):
         raise DataError(f"{where}: {path} lists no image")
@@ -34,8 +38,17 @@ def load(section: Any, *, split: str, class_names: tuple[str, ...] | None) -> Fo
             )
     number = {name: label for label, name in enumerate(names)}
     to_label = np.array([number[name] for name in found], np.int32)
-    root = Path(section.root) if section.root is not None else path.parent
+    root = files.tidy(section.root) if section.root is not None else files.parent_of(path)
     return FolderSource(root, names, paths, to_label[np.array(first_seen, np.int64)])
+
+
+@contextmanager
+def _open_text(path: str) -> Iterator[io.TextIOBase]:
+    if files.is_remote(path):
+        yield io.TextIOWrapper(io.BytesIO(files.read(path)), encoding="utf-8-sig", newline="")
+        return
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        yield file
 
 
 def _rows(

@@ -1,13 +1,18 @@
-"""Many paths in little memory: one block of bytes and the offsets in it, instead of a Python object for each."""
+"""Many paths in little memory: one block of bytes and the offsets in it, in Python and in the graph."""
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 
 class PathTable:
-    """An immutable sequence of byte strings. A million paths of 40 bytes take 48 MB, not 120."""
+    """An immutable sequence of byte strings. A million paths of 30 bytes take 38 MB, and as much again in the graph."""
 
     def __init__(self, items: Iterable[bytes]):
         block = bytearray()
@@ -31,3 +36,30 @@ class PathTable:
 
     def digest_parts(self) -> tuple[bytes, bytes]:
         return self._block, self._ends.astype("<i8").tobytes()
+
+    @cached_property
+    def some_absolute(self) -> bool:
+        """Whether one of them may start with a slash or a scheme."""
+        firsts = np.frombuffer(self._block, np.uint8)[self._ends[:-1][np.diff(self._ends) > 0]]
+        return bool((firsts == ord("/")).any()) or b"://" in self._block
+
+    @cached_property
+    def tables(self) -> tuple["tf.Tensor", ...]:
+        """The block and the offsets, for `take_paths`."""
+        from distxcept.data.sources.graph import column
+
+        return column(self._block), column(self._ends)
+
+
+def take_paths(tables: Sequence["tf.Tensor"], indices: "tf.Tensor") -> "tf.Tensor":
+    """Traced. Paths, tf.string [v]; empty where an index is negative.
+
+    They are cut out of the block when they are needed: a tensor of them all would take twice the memory.
+    """
+    import tensorflow as tf
+
+    from distxcept.data.sources.graph import take
+
+    block, ends = tables
+    start, stop = take(ends, indices), take(ends, indices + 1)
+    return tf.strings.substr(block, start, tf.where(indices < 0, tf.zeros_like(start), stop - start))

@@ -1,21 +1,25 @@
 """TFRecord shards with an index: any sample is one read. Ours by `distxcept pack`, or existing ones."""
 
-import glob
 import os
 import re
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from distxcept.data.records.example import BrokenExample, find_features
-from distxcept.data.records.index import GOOD, STATES, RecordIndex, open_index, read_index
+from distxcept.data import files
+from distxcept.data.records.index import GOOD, STATES, VERSION, RecordIndex, open_index, read_index
+from distxcept.data.records.shard import bytes_in_example
 from distxcept.data.sources.base import BadSample, Sample, Source, digest_of
 from distxcept.errors import DataError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 PACKED_INDEX = "index.json"
 PACKING_PLAN = "packing.json"
@@ -24,7 +28,18 @@ _SHARD_NAME = re.compile(r"\.tfrecords?\b|-\d{5}-of-\d{5}$")
 _MAX_OPEN = 512
 
 
+_OLD_SUM = "crc32"
+"""Column of the checksum in packs of the first version; now it is crc32c."""
+
+
 class RecordsSource(Source):
+    """Images in shards, each a range of bytes that the index names.
+
+    The bytes of an image are compared with the checksum in the index when they are read for the first time in a
+    process. Later only their length is: what has been read right once does not change on the way to a next time, as a
+    rule, and Python has no part in an epoch then.
+    """
+
     def __init__(self, index: RecordIndex, class_names: tuple[str, ...], first_label: int):
         self._index = index
         self._files: dict[int, int] = {}
@@ -32,7 +47,9 @@ class RecordsSource(Source):
         labels = np.asarray(index.rows["label"], np.int64) - first_label
         # -1 stands for every label that no class has, so that the array stays small.
         self._labels = np.where((labels >= 0) & (labels < len(class_names)), labels, -1).astype(np.int32)
-        self._columns = [index.rows[name] for name in ("state", "shard", "image_length", "image")]
+        self._sum_column = _OLD_SUM if _OLD_SUM in (index.rows.dtype.names or ()) else "crc32c"
+        names = ("state", "shard", "image_length", "image", self._sum_column)
+        self._columns = [index.rows[name] for name in names]
         self._was_whole = np.zeros(len(labels), bool)
         self.class_names = class_names
 
@@ -44,7 +61,7 @@ class RecordsSource(Source):
         return self._labels
 
     def identities(self) -> Iterator[bytes]:
-        names = [path.name.encode() for path in self._index.shards]
+        names = [os.fsencode(files.name_of(path)) for path in self._index.shards]
         for shard, record in zip(self._index.rows["shard"], self._index.rows["record"], strict=True):
             yield b"%s:%d" % (names[shard], record)
 
@@ -52,42 +69,95 @@ class RecordsSource(Source):
         row = self._index.rows[index]
         place = f"{self._index.shards[row['shard']]}, record at byte {row['record']}"
         try:
-            record = self._pread(int(row["shard"]), int(row["record_length"]), int(row["record"]))
-            feature = find_features(record, {"image/filename"}).get("image/filename")
-        except (OSError, BrokenExample):
-            feature = None
-        if feature is None or feature.integer is not None:
+            record = self._read_range(int(row["shard"]), int(row["record_length"]), int(row["record"]))
+        except OSError:
             return place
-        return f"{place} ({record[feature.start : feature.stop].decode('utf-8', 'replace')})"
+        name = bytes_in_example(record, "image/filename")
+        return place if name is None else f"{place} ({name.decode('utf-8', 'replace')})"
 
     def read(self, index: int) -> Sample:
-        state, shard, length, image = (int(column[index]) for column in self._columns)
+        state, shard, length, image, checksum = (int(column[index]) for column in self._columns)
         if state != GOOD:
             raise BadSample(STATES[state])
-        data = self._pread(shard, length, image)
-        # Once in a process: summing costs as much as reading.
-        whole = self._was_whole[index] or zlib.crc32(data) == self._index.rows["crc32"][index]
-        if len(data) != length or not whole:
+        data = self._read_range(shard, length, image)
+        if len(data) != length or self._sum(data) != checksum:
             raise BadSample("bytes in the shard differ from those that were indexed (wrong CRC)")
-        self._was_whole[index] = True
         return Sample(encoded=data)
 
-    def _pread(self, shard: int, length: int, offset: int) -> bytes:
-        if len(self._index.shards) > _MAX_OPEN:
-            file = os.open(self._index.shards[shard], os.O_RDONLY)
-            try:
-                return os.pread(file, length, offset)
-            finally:
-                os.close(file)
+    @cached_property
+    def _tables(self) -> tuple["tf.Tensor", ...]:
+        from distxcept.data.sources.graph import column
+
+        states, shards, lengths, images, _ = self._columns
+        usable = (states == GOOD) & (self._labels >= 0)
+        return (
+            column(np.where(usable, shards.astype(np.int32), -1)),
+            column(images.astype(np.int64)),
+            column(lengths.astype(np.int64)),
+            column([os.fsencode(path) for path in self._index.shards]),
+        )
+
+    def tables(self) -> tuple["tf.Tensor", ...]:
+        """Of each sample its shard (-1: not usable), offset and length, and the paths of the shards."""
+        return self._tables
+
+    def contents(
+        self, indices: "tf.Tensor", tables: Sequence["tf.Tensor"] | None = None
+    ) -> tuple["tf.Tensor", "tf.Tensor"]:
+        """Traced."""
+        import tensorflow as tf
+
+        from distxcept.data.decode import read_files
+        from distxcept.data.sources.graph import take
+
+        shards, offsets, lengths, paths = tables or self.tables()
+        shard = tf.where(indices < 0, -1, take(shards, indices))
+        chosen = tf.where(shard < 0, b"", take(paths, shard))
+        return self._compare(indices, *read_files(chosen, take(offsets, indices), take(lengths, indices)))
+
+    def _compare(
+        self, indices: "tf.Tensor", contents: "tf.Tensor", ok: "tf.Tensor"
+    ) -> tuple["tf.Tensor", "tf.Tensor"]:
+        """Traced. Takes out what differs from the index. Python gets the bytes that it has not compared yet."""
+        import tensorflow as tf
+
+        def compare(indices: NDArray[np.int64], contents: NDArray[Any]) -> NDArray[np.bool_]:
+            pairs = zip(indices, contents, strict=True)
+            whole = np.array(
+                [self._sum(content) == self._columns[-1][index] for index, content in pairs], bool
+            )
+            self._was_whole[indices[whole]] = True
+            return whole
+
+        def compare_some() -> tuple[tf.Tensor, tf.Tensor]:
+            places = tf.where(todo)
+            chosen = [tf.gather_nd(part, places) for part in (indices, contents)]
+            whole = tf.ensure_shape(tf.numpy_function(compare, chosen, tf.bool, stateful=False), [None])
+            usable = tf.tensor_scatter_nd_update(ok, places, whole)
+            return tf.where(usable, contents, b""), usable
+
+        fresh = tf.numpy_function(lambda some: ~self._was_whole[some], [indices], tf.bool, stateful=False)
+        todo = ok & tf.ensure_shape(fresh, ok.shape)
+        return tf.cond(tf.reduce_any(todo), compare_some, lambda: (contents, ok))
+
+    def _sum(self, data: bytes) -> int:
+        return zlib.crc32(data) if self._sum_column == _OLD_SUM else google_crc32c.value(data)
+
+    def _read_range(self, shard: int, length: int, offset: int) -> bytes:
+        path = self._index.shards[shard]
+        if files.is_remote(path) or len(self._index.shards) > _MAX_OPEN:
+            return files.read(path, offset, length)
         if shard not in self._files:
             with self._lock:
                 if shard not in self._files:
-                    self._files[shard] = os.open(self._index.shards[shard], os.O_RDONLY)
+                    self._files[shard] = os.open(path, os.O_RDONLY)
         return os.pread(self._files[shard], length, offset)
 
     def digest(self) -> str:
         rows = self._index.rows
-        return digest_of("records", [*self.class_names, rows["crc32"], rows["image_length"], self._labels])
+        return digest_of(
+            "records", [*self.class_names, rows[self._sum_column], rows["image_length"], self._labels]
+        )
 
     def close(self) -> None:
         with self._lock:
@@ -98,28 +168,41 @@ class RecordsSource(Source):
 
 def load(section: Any, *, split: str, class_names: tuple[str, ...] | None) -> RecordsSource:
     where = f"data.{split}.path"
-    packed = Path(section.path) / PACKED_INDEX
-    if packed.is_file():
-        index = read_index(packed, None, {})
+    try:
+        found = _open_packed(files.tidy(section.path), where, class_names)
+        if found is not None:
+            return found
+        shards = _find_shards(files.tidy(section.path), where)
+    except OSError as error:
+        raise DataError(f"{where}: {files.problem(error)}") from None
+    index = index_of(shards, section.index, section)
+    return from_foreign(index, section.first_label, class_names, where)
+
+
+def _open_packed(folder: str, where: str, class_names: tuple[str, ...] | None) -> RecordsSource | None:
+    """None if it is not what `pack` made."""
+    packed = files.join(folder, PACKED_INDEX)
+    if files.is_file(packed):
+        index = read_index(packed, None, {}, versions=(1, VERSION))
         if index is None:
             raise DataError(f"{where}: {packed} cannot be read or is of another version; pack the data again")
         _check_shards(index, where)
         return RecordsSource(index, _reconcile(index.class_names or (), class_names, where), 0)
-    if packed.with_name(PACKING_PLAN).exists():
-        raise DataError(
-            f"{where}: {section.path} is not packed to its end; run the same distxcept pack again"
-        )
-    shards = _find_shards(section.path, where)
-    head = Path(section.index) if section.index else sidecar(shards)
+    if files.exists(files.join(folder, PACKING_PLAN)):
+        raise DataError(f"{where}: {folder} is not packed to its end; run the same distxcept pack again")
+    return None
+
+
+def index_of(shards: Sequence[str], head: str | None, section: Any) -> RecordIndex:
+    """The index of foreign shards, beside them where no other place is named."""
     workers = len(os.sched_getaffinity(0))
-    index = open_index(head, shards, section.image_key, section.label_key, workers=workers)
-    return from_foreign(index, section.first_label, class_names, where)
+    return open_index(head or sidecar(shards), shards, section.image_key, section.label_key, workers=workers)
 
 
-def sidecar(shards: Sequence[Path]) -> Path:
+def sidecar(shards: Sequence[str]) -> str:
     """Index file beside the shards; training and validation shards in one folder get one each."""
-    names = zlib.crc32(b"\0".join(os.fsencode(path.name) for path in shards))
-    return shards[0].parent / f".distxcept-index-{names:08x}.json"
+    names = zlib.crc32(b"\0".join(os.fsencode(files.name_of(path)) for path in shards))
+    return files.join(files.parent_of(shards[0]), f".distxcept-index-{names:08x}.json")
 
 
 def from_foreign(
@@ -138,8 +221,11 @@ def from_foreign(
 
 
 def _check_shards(index: RecordIndex, where: str) -> None:
+    there = {
+        folder: set(files.list_names(folder)) for folder in {files.parent_of(path) for path in index.shards}
+    }
     for path in index.shards:
-        if not path.is_file():
+        if files.name_of(path) not in there[files.parent_of(path)]:
             raise DataError(f"{where}: shard {path} is missing; pack or copy the data again")
 
 
@@ -152,12 +238,12 @@ def _reconcile(own: tuple[str, ...], wanted: tuple[str, ...] | None, where: str)
     return own if wanted is None else wanted
 
 
-def _find_shards(path: str, where: str) -> list[Path]:
-    if Path(path).is_dir():
-        names = [entry for entry in Path(path).iterdir() if _SHARD_NAME.search(entry.name)]
+def _find_shards(path: str, where: str) -> list[str]:
+    if files.is_dir(path):
+        found = [files.join(path, name) for name in files.list_files(path) if _SHARD_NAME.search(name)]
     else:
-        names = [Path(name) for name in glob.glob(path)]
-    shards = sorted((name for name in names if name.is_file()), key=os.fsencode)
+        found = [name for name in files.find(path) if files.is_file(name)]
+    shards = sorted(found, key=os.fsencode)
     if not shards:
         raise DataError(f"{where}: no TFRecord files at {path}; give their folder, or a pattern like train-*")
     return shards

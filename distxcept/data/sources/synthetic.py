@@ -18,6 +18,8 @@ _DIRECTIONS = np.array([(4, 0), (0, 4), (3, 3), (3, -3), (4, 2), (2, 4), (4, -2)
 
 
 class SyntheticSource(Source):
+    raw = True
+
     def __init__(self, samples: int, classes: int, stream: int):
         self._samples = samples
         self._stream = stream

@@ -5,11 +5,10 @@ by sample for this format.
 """
 
 import os
-from pathlib import Path
 from typing import Any
 
-from distxcept.data.records.index import open_index
-from distxcept.data.sources.records import RecordsSource, from_foreign, sidecar
+from distxcept.data import files
+from distxcept.data.sources.records import RecordsSource, from_foreign, index_of
 from distxcept.errors import ConfigError, DataError, one_line
 
 
@@ -24,7 +23,7 @@ def load(section: Any, *, split: str, class_names: tuple[str, ...] | None) -> Re
     try:
         builder = tensorflow_datasets.builder(section.name, data_dir=section.data_dir, try_gcs=False)
         info = builder.info.splits[section.split]
-        shards = [Path(name) for name in info.filepaths]
+        shards = [os.fspath(name) for name in info.filepaths]
         names = tuple(builder.info.features[section.label_key].names)
     except Exception as error:  # the package raises its own, KeyError and ValueError alike
         reason = one_line(error)[:200]
@@ -37,9 +36,9 @@ def load(section: Any, *, split: str, class_names: tuple[str, ...] | None) -> Re
             f"{where}.name: {section.name!r} is stored as {builder.info.file_format.value}; prepare it again with: "
             f"tfds build {section.name} --file_format tfrecord"
         )
-    missing = [path for path in shards if not path.is_file()]
+    missing = [path for path in shards if not files.is_file(path)]
     if missing:
         raise DataError(f"{where}.name: {missing[0]} is missing; prepare it: tfds build {section.name}")
-    workers = len(os.sched_getaffinity(0))
-    index = open_index(sidecar(shards), shards, section.image_key, section.label_key, workers=workers)
-    return from_foreign(index, 0, class_names if class_names is not None else names, where)
+    return from_foreign(
+        index_of(shards, None, section), 0, class_names if class_names is not None else names, where
+    )

@@ -53,11 +53,11 @@ def faulty(kind: str, rank: int, update: int) -> mock._patch:
     real = loop.Loop.run_update
     began = []
 
-    def run_update(self, batch):
+    def run_update(self, *arguments):
         began.append(time.monotonic())
         if self.engine.rank == rank and self.started == update:
             happen(kind, self.run_folder, began[-1] - began[-2])
-        return real(self, batch)
+        return real(self, *arguments)
 
     return mock.patch.object(loop.Loop, "run_update", run_update)
 

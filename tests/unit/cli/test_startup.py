@@ -57,36 +57,3 @@ def test_a_log_that_cannot_be_written_stops_nothing(tmp_path, monkeypatch, capfd
         os.write(2, b"chatter\n")
         aside.tell("for the user")
     assert capfd.readouterr().err == "for the user\n"
-
-
-LEVELS = """
-import ctypes, sys
-from pathlib import Path
-from distxcept.cli.startup import chatter_aside
-
-def level():
-    file = sys.modules["tensorflow"].__file__
-    return ctypes.CDLL(str(Path(file).with_name("libtensorflow_framework.so.2")))["_ZN4absl12lts_2025081411MinLogLevelEv"]()
-
-found = []
-for _ in range(2):
-    with chatter_aside(False, Path("log")):
-        found.append(level())
-    found.append(level())
-print(found)
-"""
-
-
-@pytest.mark.parametrize(("own", "levels"), [("1", [1, 2, 1, 2]), ("0", [0, 0, 0, 0]), ("3", [3, 3, 3, 3])])
-def test_warnings_of_the_start_are_kept_and_later_ones_are_not_shown(tmp_path, own, levels):
-    """1 is ours; what the user has set stays."""
-    done = subprocess.run(
-        [sys.executable, "-c", LEVELS],
-        cwd=tmp_path,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": own, "CUDA_VISIBLE_DEVICES": "-1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{levels}\n"

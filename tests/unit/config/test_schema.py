@@ -83,6 +83,10 @@ SCALARS: list[tuple[str, list[Any], list[Any]]] = [
         [{}, 3, {"kind": "nothing"}, {"kind": None}],
     ),
     ("data.augment", [None, {}], [True, 3]),
+    ("data.augment.autoaugment", [True, False], [0, 1, "true", None]),
+    ("data.augment.trivialaugment", [True, False], [0, 1, "true", None]),
+    ("data.evaluate.crop", [0.875, 1], [0, 1.1, *NO_FRACTION]),
+    ("data.evaluate.interpolation", ["bilinear", "bicubic"], ["cubic", True, None, 3]),
     ("data.augment.flip", [True, False], [0, 1, "true", "yes", None]),
     ("data.augment.crop", [None, {}], [True, [0.3, 1]]),
     (

@@ -2,14 +2,36 @@
 
 import itertools
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
 from distxcept.batching import plan_batches
-from distxcept.data.order import PADDING, permute, update_indices
+from distxcept.data import order as order_module
+from distxcept.data.order import PADDING, update_indices
+
+
+@cache
+def traced(samples):
+    def of(positions, seed, epoch):
+        return order_module.permute(positions, samples=samples, seed=seed, epoch=epoch)
+
+    spec = tf.TensorSpec([None], tf.int64), tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int64)
+    return tf.function(of, input_signature=spec, autograph=False)
+
+
+def permute(positions, *, samples, seed, epoch):
+    tensors = (tf.constant(value, tf.int64) for value in (positions, seed, epoch))
+    return traced(samples)(*tensors).numpy()
+
+
+def test_traced_and_eager_agree():
+    eager = order_module.permute(np.arange(100), samples=100, seed=2**62 + 1, epoch=7).numpy()
+    assert np.array_equal(eager, permute(np.arange(100), samples=100, seed=2**62 + 1, epoch=7))
 
 
 @pytest.mark.parametrize(
@@ -23,8 +45,15 @@ def test_is_a_bijection(samples):
 
 def test_random_access_agrees_with_the_whole():
     whole = permute(np.arange(1000), samples=1000, seed=5, epoch=3)
-    picked = np.array([[999, 0], [17, 500]])
+    picked = np.array([999, 0, 17, 500])
     assert np.array_equal(permute(picked, samples=1000, seed=5, epoch=3), whole[picked])
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**31, 2**32, 2**62])
+def test_every_part_of_the_seed_counts(seed):
+    order = permute(np.arange(100), samples=100, seed=seed, epoch=0)
+    for other, epoch in ((seed + 1, 0), (seed + 2**32, 0), (seed, 1)):
+        assert not np.array_equal(order, permute(np.arange(100), samples=100, seed=other, epoch=epoch))
 
 
 def test_large_numbers_of_samples_cost_no_memory_and_no_time():

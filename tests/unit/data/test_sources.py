@@ -13,8 +13,7 @@ from distxcept.config.schema import (
     RecordsSource,
     SyntheticSource,
 )
-from distxcept.data.records.example import encode_example
-from distxcept.data.records.shard import write_record
+from distxcept.data.records.shard import encode_example, frame
 from distxcept.data.sources import BadSample, open_source, open_sources
 from distxcept.errors import DataError
 
@@ -193,7 +192,8 @@ class TestForeignRecords:
                 for _ in range(each):
                     features = {"image/class/label": number % 3 + 1, "image/encoded": b"image %d" % number}
                     features["image/filename"] = b"n%d.JPEG" % number
-                    write_record(file, encode_example(features))
+                    record = encode_example(features)
+                    file.write(record.join(frame(record)))
                     number += 1
         return RecordsSource(kind="records", path=str(root), first_label=1)
 

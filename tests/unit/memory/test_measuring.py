@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from distxcept.config.schema import Config, MemorySection
-from distxcept.data.peek import Glimpse
+from distxcept.data.peek import KnownData
 from distxcept.memory import measuring
 from distxcept.memory.budget import CPU_OWN_BYTES, GPU_OWN_BYTES, cards_budget, gpu_budget, host_budget
 from distxcept.memory.measuring import kind_of, measure, measure_jit, nothing_fits, trial_request
@@ -26,7 +26,7 @@ def proposal(free_bytes: int, engine=None, **data):
         }
     )
     budget = cards_budget([card(memory_free_bytes=free_bytes)], config.memory)
-    return make_plan(config, budget, Glimpse(64, 4), replicas=1, engine="single")
+    return make_plan(config, budget, KnownData(64, 4), replicas=1, engine="single")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_trial_leaves_room_for_gradients_on_their_way(ranks, overlap):
     )
     budget = gpu_budget("a card", 16 * GIB, config.memory)
     plan = make_plan(
-        config, budget, Glimpse(256, 4), replicas=ranks, engine="horovod" if ranks > 1 else "single"
+        config, budget, KnownData(256, 4), replicas=ranks, engine="horovod" if ranks > 1 else "single"
     )
     limit = trial_request(plan, plan.batches, "GPU:0", replica=0)["limit_bytes"]
     left = budget.allocator_bytes - limit  # of the run
@@ -135,7 +135,7 @@ def host_trials(monkeypatch, tmp_path):
         monkeypatch.setattr(measuring, "run_child", child)
         config = proposal(GIB).config.model_copy(update={"memory": MemorySection(**memory)})
         budget = host_budget(free_bytes, 1, 1, config.memory)
-        plan = make_plan(config, budget, Glimpse(64, 4), replicas=1, engine="single")
+        plan = make_plan(config, budget, KnownData(64, 4), replicas=1, engine="single")
         trial = trial_request(plan, plan.batches, "CPU:0", replica=0)
         best, measured = measure(plan, trial, kind="a processor", notice=lambda message: None)
         return best, measured, tried

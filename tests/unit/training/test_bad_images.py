@@ -21,7 +21,7 @@ class Heard(Observer):
 def test_each_image_is_told_once_and_each_report_ends_with_one_event(tmp_path):
     engine = SimpleNamespace(exchange=lambda message: [message, json.dumps(OTHER_RANK).encode()])
     training = SimpleNamespace(
-        engine=engine, config=SimpleNamespace(data=None), plan=SimpleNamespace(samples=10)
+        engine=engine, config=SimpleNamespace(data=None), plan=SimpleNamespace(samples=10), reading=None
     )
     heard = Heard()
     bad_images = BadImages(training, tmp_path, heard)

@@ -18,7 +18,7 @@ def test_forms_of_update(monkeypatch, padded, samples_of_each):
             pass
 
         def __call__(self, batches, plan, **_):
-            seen.append(float(batches[0].mask.sum()))
+            seen.append(float(batches[0].weights.sum()))
             return SimpleNamespace(out_of_memory=False)
 
     monkeypatch.setattr(update, "Update", Recorded)

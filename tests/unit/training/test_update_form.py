@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from distxcept.batching import plan_batches
+from distxcept.data.batch import Batch
 from distxcept.training.update import Update
 
 
@@ -18,11 +19,20 @@ def form_of(*, padded: bool, masks: list[list[float]]) -> tuple[bool, list[int]]
     """Whether the reduction overlaps, and for each replica how many of its virtual batches use the fused kernel."""
 
     def step(batches, common, **form):
+        assert all(batch.indices == () for batch in batches), "they are for the host"
         raise Seen(form["overlap"], [one.fused for one in form["forms"]])
 
     plan = plan_batches(samples=8, global_batch=8, virtual_batch=2, micro_batch=2, replicas=2)
     batches = [
-        SimpleNamespace(images=np.zeros((2, 2, 4, 4, 3)), mask=np.reshape(mask, (2, 2))) for mask in masks
+        Batch(
+            np.zeros((2, 2, 4, 4, 3)),
+            np.zeros((2, 2)),
+            np.reshape(mask, (2, 2)),
+            0,
+            np.zeros(0),
+            np.zeros((2, 2)),
+        )
+        for mask in masks
     ]
     update = SimpleNamespace(precision=SimpleNamespace(variable=tf.float32), _replica_step=step)
     with pytest.raises(Seen) as seen:

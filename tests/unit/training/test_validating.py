@@ -34,9 +34,8 @@ def test_every_evaluation_tells_its_outcomes():
     found, told = outcomes([0, 1], [0, 0], [0.5, 1.5], [1, 1]), []
     training = SimpleNamespace(
         validation=range(2),
-        validation_options={},
-        config=SimpleNamespace(model=SimpleNamespace(image_size=71)),
-        evaluate=lambda source, **options: found,
+        validation_reading=None,
+        evaluate=lambda reading, **options: found,
     )
     tell = SimpleNamespace(predicted=lambda *arguments: told.append(arguments))
     validation = Validation(training, tell, SimpleNamespace(found=None), None)

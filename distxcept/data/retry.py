@@ -1,4 +1,4 @@
-"""Reading that outlasts errors which pass by themselves, and the words for those that do not."""
+"""Reading again after errors that pass by themselves, and the words for those that do not."""
 
 import errno
 import time
@@ -23,7 +23,7 @@ RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
 T = TypeVar("T")
 
 
-def read_patiently(
+def read_with_retries(
     read: Callable[[], Sample],
     pauses: Sequence[float] = RETRY_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
@@ -39,7 +39,7 @@ def read_patiently(
     return read()
 
 
-def outlast_want_of_memory(
+def retry_without_memory(
     work: Callable[[], T],
     pauses: Sequence[float] = RETRY_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
@@ -48,8 +48,10 @@ def outlast_want_of_memory(
     for pause in pauses:
         try:
             return work()
-        except MemoryError:
-            sleep(pause)
+        except Exception as error:
+            if not lacked_memory(error):
+                raise
+        sleep(pause)
     return work()
 
 

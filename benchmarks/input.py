@@ -26,7 +26,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -78,7 +78,7 @@ def write_images(folder: Path, count: int, quality: int) -> float:
     """Returns the mean size in kB."""
 
     def one(number: int) -> int:
-        data = _picture(number, quality)
+        data = picture(number, quality)
         target = folder / f"class_{number % 2}" / f"{number:05d}.jpg"
         target.write_bytes(data)
         return len(data)
@@ -89,7 +89,7 @@ def write_images(folder: Path, count: int, quality: int) -> float:
         return statistics.mean(pool.map(one, range(count))) / 1000
 
 
-def _picture(number: int, quality: int) -> bytes:
+def picture(number: int, quality: int) -> bytes:
     """Structure at all scales, stronger the coarser it is, and fine grain."""
     draw = np.random.default_rng(number).standard_normal
     pixels = np.zeros((375, 500, 3), np.float32)
@@ -107,25 +107,24 @@ def _picture(number: int, quality: int) -> bytes:
 def earlier_checkout(place: Path) -> Iterator[str | None]:
     """A worktree of that commit with its kernel compiled; None where it cannot be had, which is told."""
 
-    def git(*arguments: str) -> None:
-        subprocess.run(
-            ["git", "-C", str(ROOT), "worktree", *arguments], check=True, capture_output=True, text=True
-        )
+    def run(*command: str) -> None:
+        # In a session of its own: Ctrl-C is a matter of this process alone.
+        subprocess.run(command, check=True, capture_output=True, text=True, start_new_session=True)
 
+    tree = ("git", "-C", str(ROOT), "worktree")
     try:
         try:
-            git("add", "--detach", "--quiet", str(place), EARLIER)
+            run(*tree, "add", "--detach", "--quiet", str(place), EARLIER)
         except (OSError, subprocess.CalledProcessError) as error:
             reason = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1]
             say(f"left out: {NAMES['earlier']}: {reason}")
             yield None
             return
-        build = place / "distxcept" / "data" / "scaling" / "build.py"
-        subprocess.run([sys.executable, str(build)], check=True, stdout=subprocess.DEVNULL)
+        run(sys.executable, str(place / "distxcept" / "data" / "scaling" / "build.py"))
         yield str(place)
     finally:
         if place.exists():
-            git("remove", "--force", str(place))
+            run(*tree, "remove", "--force", str(place))
 
 
 def contestants(home: Path, earlier: str | None) -> dict[str, Contestant]:
@@ -176,13 +175,8 @@ def summary(kilobytes: float, results: dict[str, Result]) -> dict[str, Any]:
     compared = []
     for one, other in SHOWN:
         aim = AIMS.get((one, other))
-        row: dict[str, Any] = {
-            "one": NAMES[one],
-            "other": NAMES[other],
-            "aim": aim,
-            "speed": None,
-            "met": None,
-        }
+        row: dict[str, Any] = {"one": NAMES[one], "other": NAMES[other], "aim": aim}
+        row |= {"speed": None, "met": None}
         if one in ran and other in ran:
             spread = ratio(one, other)
             row |= {"speed": vars(spread), "processor_time": cost(ran[other]) / cost(ran[one])}
@@ -233,26 +227,20 @@ def show(spread: dict[str, float], digits: int) -> str:
 
 def describe(about: dict[str, Any]) -> str:
     """Machine, date and commit, and whether other work may have disturbed."""
-    ended = f", {os.getloadavg()[0]:.1f} at the end"
-    changed = " with changes that are not committed" if has_changes() else ""
-    return table.describe(about).replace(" at the start", f" at the start{ended}") + changed + "."
+    load = f"load {os.getloadavg()[0]:.1f} at the end"
+    return (
+        table.describe({**about, "commit": f"{about['commit'] or 'unknown'}{about['changes']}"})
+        + f"; {load}."
+    )
 
 
-def has_changes() -> bool:
-    command = [
-        "git",
-        "--no-optional-locks",
-        "-C",
-        str(ROOT),
-        "status",
-        "--porcelain",
-        "distxcept",
-        "benchmarks",
-    ]
-    try:
-        return bool(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
-    except OSError:
-        return False
+def uncommitted() -> str:
+    """What to say beside the commit."""
+    command = ["git", "--no-optional-locks", "status", "--porcelain", "distxcept", "benchmarks"]
+    with suppress(OSError):
+        if subprocess.run(command, cwd=ROOT, capture_output=True, check=False).stdout:
+            return " and changes since"
+    return ""
 
 
 class Parser(argparse.ArgumentParser):
@@ -264,7 +252,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quality", type=int, default=80, help="of the JPEG files (80)")
     parser.add_argument("--images", type=int, default=320, help="how many there are (320)")
-    parser.add_argument("--seconds", type=float, default=1.5, help="of a turn, about (1.5)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of a turn, about (2)")
     parser.add_argument("--rounds", type=int, help="turns of each (9); of --large: starts (3)")
     parser.add_argument(
         "--large", type=int, metavar="N", help="measure the start with N files (1300000) instead"
@@ -287,18 +275,17 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is cleaned up
-    about = table.machine()
+    about = {**table.machine(), "changes": uncommitted()}
     shown = " ".join(["python benchmarks/input.py", *(sys.argv[1:] if argv is None else argv)])
     shown = shown.replace(" --save", "").replace(" --json", "")
     try:
         if args.large is not None:
-            name, found = (
-                "input_large.md",
-                input_large.run(args.large, args.rounds, _picture(0, args.quality)),
-            )
+            title, name = "A large folder", "input_large.md"
+            found = input_large.run(args.large, args.rounds, picture(0, args.quality))
             text = input_large.markdown(found, shown) + f"\n{describe(about)}\n"
         else:
-            name, found = "input.md", summary(*race(args.images, args.quality, args.seconds, args.rounds))
+            title, name = "Input pipelines", "input.md"
+            found = summary(*race(args.images, args.quality, args.seconds, args.rounds))
             text = markdown(found, about, shown)
     except KeyboardInterrupt:
         say("interrupted")
@@ -306,10 +293,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(json.dumps({"machine": about, "input": found}, indent=1) if args.json else text)
     if args.save:
         RESULTS.mkdir(exist_ok=True)
-        (RESULTS / name).write_text(
-            f"# {'Input pipelines' if args.large is None else 'A large folder'}\n\n{text}"
-        )
-    return 1 if any(row["met"] is False for row in found["ratios"]) else 0
+        (RESULTS / name).write_text(f"# {title}\n\n{text}")
+    failed = bool(found.get("failures")) or any(row["met"] is False for row in found["ratios"])
+    return int(failed)
 
 
 if __name__ == "__main__":

@@ -94,7 +94,9 @@ def input_dataset(
         raise ConfigError(f"replica is {replica}, but there are {replicas}; count them from 0")
     source = open_split(config.data, split)
     if source is None:
-        raise ConfigError("the config has no validation data; set data.validation or data.validation_fraction")
+        raise ConfigError(
+            "the config has no validation data; set data.validation or data.validation_fraction"
+        )
     training, batch = split == "train", config.batch
     plan = plan_batches(
         samples=len(source),

@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -114,11 +115,11 @@ def earlier(root: str, folder: str, size: int, batch: int) -> tuple[Callable[[],
     """The thread pool that this package had before."""
     from distxcept.batching import plan_batches
     from distxcept.config.schema import FolderSource
-    from distxcept.data import pipeline  # type: ignore[attr-defined]
-    from distxcept.data.scaling.bilinear import kernel
     from distxcept.data.sources import open_source
 
     check_import(root)
+    pipeline = import_module("distxcept.data.pipeline")
+    kernel = import_module("distxcept.data.scaling.bilinear").kernel()
     source = open_source(FolderSource(kind="folder", path=folder))
     plan = plan_batches(samples=len(source), global_batch=batch, virtual_batch=batch, micro_batch=batch)
 
@@ -129,7 +130,7 @@ def earlier(root: str, folder: str, size: int, batch: int) -> tuple[Callable[[],
         ) as updates:
             yield (update.real_samples for update in updates)
 
-    return opened, {"compiled": kernel() is not None}
+    return opened, {"compiled": kernel is not None}
 
 
 def augment() -> Any:

@@ -70,6 +70,13 @@ def read_files(
     return tf.ensure_shape(contents, paths.shape), tf.ensure_shape(ok, paths.shape)
 
 
+def checksums(contents: tf.Tensor) -> tf.Tensor:
+    """Traced. CRC-32C of each of the contents, int64 [n]."""
+    library = op.library()
+    sums = plain.checksums(contents) if library is None else library.distxcept_checksum(contents=contents)
+    return tf.ensure_shape(sums, contents.shape)
+
+
 def upright_sizes(contents: tf.Tensor, *, raw: bool, max_pixels: int) -> tf.Tensor:
     """Traced. Height and width of the upright images, int32 [n, 2]; 0, 0 for what cannot be used."""
     library = op.library()

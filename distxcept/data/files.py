@@ -8,6 +8,7 @@ import errno
 import glob
 import os
 import re
+import stat
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -158,7 +159,11 @@ def find(pattern: str) -> list[str]:
 def read(path: str | bytes, offset: int = 0, length: int = -1) -> bytes:
     """A range of a file; fewer bytes where the file ends before."""
     if not is_remote(path):
-        with open(path, "rb", buffering=0) as local:
+        # Opening a pipe or a device may never end.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb", buffering=0) as local:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "Not a regular file", os.fsdecode(path))
             if offset:
                 local.seek(offset)
             return local.read(length)

@@ -82,4 +82,3 @@ def update_indices(
     positions = tf.range(first + virtual.start * v, first + virtual.stop * v, dtype=tf.int64)
     indices = indices_at(positions, samples=plan.samples, seed=seed, epoch=epoch)
     return indices.numpy().reshape(len(virtual), v)
-

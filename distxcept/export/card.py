@@ -19,7 +19,6 @@ from distxcept.training.trained import Trained
 CARD, LABELS = "distxcept.json", "labels.txt"
 
 
-
 def preprocessing(evaluate: Evaluate) -> str:
     square = "the largest centred square"
     if evaluate.crop < 1:

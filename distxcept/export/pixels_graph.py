@@ -28,7 +28,9 @@ def squares_of(files: tf.Tensor, size: int, evaluate: Evaluate) -> tf.Tensor:
 def square_of(data: tf.Tensor, size: int, evaluate: Evaluate) -> tf.Tensor:
     """Traced. uint8 [size, size, 3] of one encoded image."""
     is_jpeg = tf.strings.substr(data, 0, 2) == b"\xff\xd8"
-    patch = tf.cond(is_jpeg, lambda: _jpeg_patch(data, size, evaluate.crop), lambda: _other_patch(data, evaluate.crop))
+    patch = tf.cond(
+        is_jpeg, lambda: _jpeg_patch(data, size, evaluate.crop), lambda: _other_patch(data, evaluate.crop)
+    )
     if evaluate.interpolation == "bicubic":
         smooth = tf.image.resize(patch, [size, size], "bicubic", antialias=True)
         return tf.ensure_shape(tf.cast(tf.clip_by_value(tf.round(smooth), 0, 255), tf.uint8), [size, size, 3])

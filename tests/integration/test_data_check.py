@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
-from test_data_pipeline import write_images
+from test_dataset import write_images
 
 from distxcept.cli.main import main
 

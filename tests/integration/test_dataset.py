@@ -1,11 +1,14 @@
 """The dataset on real files: the same bits for every rank, micro batch and thread count, and nothing kills it."""
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 from PIL import Image
 
 import distxcept
@@ -187,7 +190,12 @@ def test_the_centre_crop_shows_the_middle(tmp_path, crop, interpolation):
     Image.fromarray(picture).save(tmp_path / "a" / "x.png")
     source = open_source(FolderSource(kind="folder", path=str(tmp_path)))
     seen = collect(
-        source, plan_of(source, global_batch=2), seed=None, augment=None, crop=crop, interpolation=interpolation
+        source,
+        plan_of(source, global_batch=2),
+        seed=None,
+        augment=None,
+        crop=crop,
+        interpolation=interpolation,
     )
     pixels = np.frombuffer(seen[0][0][0], np.uint8).reshape(SIZE, SIZE, 3)
     assert (pixels == (200, 40, 90)).all()
@@ -320,6 +328,40 @@ def test_op_determinism_keeps_the_stages_parallel(tmp_path, source):
         "nodes = tf.data.experimental.get_model_proto(iterator).nodes.values()\n"
         "print(sum(node.name in ('ParallelMapV2', 'MapAndBatch') for node in nodes))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", program, folder], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-1] == "2"
+
+
+MIRRORED = """
+import json, re, sys
+import tensorflow as tf
+import distxcept
+
+page, config = open(sys.argv[1]).read(), sys.argv[2]
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+(program,) = [block for block in re.findall("```python(.*?)```", page, re.DOTALL) if "strategy" in block]
+exec(program.replace("cfg.yaml", config).replace("MirroredStrategy()", "MirroredStrategy(['CPU:0', 'CPU:1'])"))
+element = next(iter(dataset))
+parts = strategy.experimental_local_results(element["indices"])
+(whole,) = distxcept.input_dataset(config).take(1)
+print(json.dumps([[part.numpy().tolist() for part in parts], whole["indices"].numpy().tolist()]))
+print(strategy.experimental_local_results(element["images"])[1].device)
+"""
+
+
+def test_the_page_shows_how_a_strategy_gets_it(tmp_path):
+    config = tmp_path / "cfg.yaml"
+    config.write_text(yaml.safe_dump({**CONFIG, "run": {"updates": 2}}))
+    page = Path(__file__).parents[2] / "docs" / "data.md"
+    done = subprocess.run(
+        [sys.executable, "-c", MIRRORED, page, config], capture_output=True, text=True, timeout=180
+    )
+    assert done.returncode == 0, done.stderr
+    indices, device = done.stdout.splitlines()[-2:]
+    parts, whole = json.loads(indices)
+    assert [part[0] for part in parts] == whole
+    assert device.endswith("CPU:1")

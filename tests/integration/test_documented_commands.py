@@ -248,7 +248,9 @@ def test_the_profile_is_a_trace_of_the_training(prepared):
     assert any(kind.endswith("DepthwiseConv2dNative") for kind in kinds)
     assert any(kind.endswith("DepthwiseConv2dNativeBackpropFilter") for kind in kinds)
     stages = {name for name in ran if name.startswith("Iterator::")}
-    assert any("ParallelMap" in name for name in stages), "reading and decoding, for TensorBoard's input analysis"
+    assert any("ParallelMap" in name for name in stages), (
+        "reading and decoding, for TensorBoard's input analysis"
+    )
 
 
 def cheap_commands() -> dict[str, list[Command]]:

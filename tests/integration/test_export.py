@@ -14,6 +14,7 @@ from ready_runs import noise_folders, random_weights, ready_run, run_on
 
 from distxcept.checkpoint.store import Store
 from distxcept.cli.main import main
+from distxcept.config.schema import Config
 from distxcept.data.sources import open_folder
 from distxcept.export import exporting
 from distxcept.export.card import read_embedded
@@ -50,7 +51,10 @@ def squares(pictures) -> tuple[list[Path], np.ndarray]:
     """Files, and their pixels as the model gets them."""
     source = open_folder(str(pictures / "validation"))
     files = [Path(source.name(index)) for index in range(len(source))]
-    return files, read_squares(source, len(files), 71, 10**9).images
+    config = Config.model_validate(
+        {"data": {"train": {"kind": "folder", "path": "."}}, "model": {"image_size": 71}}
+    )
+    return files, read_squares(source, len(files), config).images
 
 
 def test_keras(capsys, run_folder, squares):

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from distxcept.data.advice import NOTICEABLE
 from launchers import MPIRUN, run, skip_without
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from distxcept.cluster.lock import RunLock
+from distxcept.data.advice import NOTICEABLE
 
 DISTXCEPT = str(Path(sys.executable).with_name("distxcept"))
 

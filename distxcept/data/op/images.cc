@@ -15,6 +15,7 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/lib/hash/crc32c.h"
 #include "tensorflow/core/lib/jpeg/jpeg_mem.h"
 
 namespace distxcept {
@@ -128,6 +129,33 @@ class ReadFiles : public tf::OpKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("DistxceptReadFiles").Device(tf::DEVICE_CPU), ReadFiles);
+
+/* ---- checksums ---- */
+
+REGISTER_OP("DistxceptChecksum")
+    .Input("contents: string")
+    .Output("sums: int64")
+    .SetShapeFn([](InferenceContext *context) {
+        context->set_output(0, context->input(0));
+        return absl::OkStatus();
+    });
+
+/* CRC-32C, as TFRecord files have it, without the mask. */
+class Checksum : public tf::OpKernel {
+  public:
+    using OpKernel::OpKernel;
+
+    void Compute(tf::OpKernelContext *context) override {
+        OP_REQUIRES(context, context->input(0).dims() == 1, absl::InvalidArgumentError("contents must be a vector"));
+        const auto contents = context->input(0).vec<tf::tstring>();
+        tf::Tensor *sums;
+        OP_REQUIRES_OK(context, context->allocate_output(0, context->input(0).shape(), &sums));
+        for (int64_t row = 0; row < contents.size(); row++)
+            sums->vec<int64_t>()(row) = tf::crc32c::Value(contents(row).data(), contents(row).size());
+    }
+};
+
+REGISTER_KERNEL_BUILDER(Name("DistxceptChecksum").Device(tf::DEVICE_CPU), Checksum);
 
 /* ---- sizes ---- */
 

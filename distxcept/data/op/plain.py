@@ -4,10 +4,13 @@ For machines without the compiled operation, for bicubic scaling, and as the ref
 call of Python, marked as without state: where operations have to be deterministic, tf.data calls those in parallel.
 """
 
+import math
 import os
 import stat
+import threading
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
@@ -32,6 +35,16 @@ MAX_BYTES = 2**31 - 1
 def read_files(paths: tf.Tensor, offsets: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Traced. Contents and ok, read by Python."""
     return tf.numpy_function(_read_all, [paths, offsets, lengths], [tf.string, tf.bool], stateful=False)
+
+
+def checksums(contents: tf.Tensor) -> tf.Tensor:
+    """Traced or eager. CRC-32C of each, int64 [n]."""
+    return tf.numpy_function(
+        lambda all_: np.array([google_crc32c.value(one) for one in all_], np.int64),
+        [contents],
+        tf.int64,
+        stateful=False,
+    )
 
 
 def _read_all(paths: Any, offsets: Any, lengths: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
@@ -198,7 +211,33 @@ def scale(patch: Pixels, size: int, flip: bool, interpolation: str) -> Pixels:
             # Averaging blocks first, as the JPEG scales do: bilinear scaling alone would skip pixels.
             patch = np.asarray(Image.fromarray(patch).reduce(factor))
         # Half a grey level more goes through bilinear scaling unchanged, and cutting off the fraction rounds.
-        floats = tf.constant(patch[None].astype(np.float32) + np.float32(0.5))
-        smooth = tf.raw_ops.ResizeBilinear(images=floats, size=[size, size], half_pixel_centers=True)
-        scaled = smooth.numpy()[0].astype(np.uint8)
+        source = _scratch.floats((1, *patch.shape))
+        source[...] = patch
+        source += 0.5
+        images = tf.experimental.dlpack.from_dlpack(source.__dlpack__())  # without a copy
+        smooth = tf.raw_ops.ResizeBilinear(images=images, size=[size, size], half_pixel_centers=True)
+        scaled = np.asarray(memoryview(smooth))[0].astype(np.uint8)
     return scaled[:, ::-1] if flip else scaled
+
+
+class _Scratch(threading.local):
+    """A buffer of each thread, kept between images: fresh memory would cost as much as the scaling."""
+
+    _KEPT = 4 * 2**20
+
+    def __init__(self) -> None:
+        self._floats = _aligned(self._KEPT)
+
+    def floats(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        count = math.prod(shape)
+        return (self._floats[:count] if count <= self._KEPT else _aligned(count)).reshape(shape)
+
+
+def _aligned(count: int) -> NDArray[np.float32]:
+    """An array that TensorFlow can use in place: its kernels expect 64-byte boundaries."""
+    raw = np.empty(4 * count + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + 4 * count].view(np.float32)
+
+
+_scratch = _Scratch()

@@ -148,15 +148,16 @@ def files_below(folder: bytes) -> Iterator[bytes]:
 
 def _walk(root: bytes, below: bytes) -> Iterator[bytes]:
     """All files below; links to files count, links to folders inside a class do not (they may form a circle)."""
+    prefix = os.path.join(below, b"")
     with os.scandir(os.path.join(root, below)) as entries:
         for entry in entries:
-            if entry.name.startswith(b"."):
+            name = entry.name
+            if name.startswith(b"."):
                 continue
-            path = os.path.join(below, entry.name)
             if entry.is_dir(follow_symlinks=False):
-                yield from _walk(root, path)
-            elif not entry.is_dir() and _may_be_image(entry.name):
-                yield path
+                yield from _walk(root, prefix + name)
+            elif not entry.is_dir() and _may_be_image(name):
+                yield prefix + name
 
 
 def _walk_remote(root: str, below: str) -> Iterator[bytes]:
@@ -172,4 +173,4 @@ def _walk_remote(root: str, below: str) -> Iterator[bytes]:
 
 
 def _may_be_image(name: bytes) -> bool:
-    return os.path.splitext(name)[1].lower() not in NOT_IMAGES
+    return name[name.rfind(b".") :].lower() not in NOT_IMAGES

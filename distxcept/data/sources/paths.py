@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,17 +12,20 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 
+_AT_ONCE = 65_536
+"""Items that are joined at once."""
+
+
 class PathTable:
     """An immutable sequence of byte strings. A million paths of 30 bytes take 38 MB, and as much again in the graph."""
 
     def __init__(self, items: Iterable[bytes]):
-        block = bytearray()
-        ends = array("q", [0])
-        for item in items:
-            block += item
-            ends.append(len(block))
+        block, lengths, rest = bytearray(), array("q", [0]), iter(items)
+        while part := list(islice(rest, _AT_ONCE)):
+            block += b"".join(part)
+            lengths.extend(map(len, part))
         self._block = bytes(block)
-        self._ends = np.array(ends, dtype=np.int64)
+        self._ends = np.cumsum(lengths, dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._ends) - 1

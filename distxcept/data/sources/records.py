@@ -50,7 +50,6 @@ class RecordsSource(Source):
         self._sum_column = _OLD_SUM if _OLD_SUM in (index.rows.dtype.names or ()) else "crc32c"
         names = ("state", "shard", "image_length", "image", self._sum_column)
         self._columns = [index.rows[name] for name in names]
-        self._was_whole = np.zeros(len(labels), bool)
         self.class_names = class_names
 
     def __len__(self) -> int:
@@ -88,17 +87,18 @@ class RecordsSource(Source):
     def _tables(self) -> tuple["tf.Tensor", ...]:
         from distxcept.data.sources.graph import column
 
-        states, shards, lengths, images, _ = self._columns
+        states, shards, lengths, images, sums = self._columns
         usable = (states == GOOD) & (self._labels >= 0)
         return (
             column(np.where(usable, shards.astype(np.int32), -1)),
             column(images.astype(np.int64)),
             column(lengths.astype(np.int64)),
+            column(sums.astype(np.int64)),
             column([os.fsencode(path) for path in self._index.shards]),
         )
 
     def tables(self) -> tuple["tf.Tensor", ...]:
-        """Of each sample its shard (-1: not usable), offset and length, and the paths of the shards."""
+        """Of each sample its shard (-1: not usable), offset, length and checksum, and the paths of the shards."""
         return self._tables
 
     def contents(
@@ -110,35 +110,28 @@ class RecordsSource(Source):
         from distxcept.data.decode import read_files
         from distxcept.data.sources.graph import take
 
-        shards, offsets, lengths, paths = tables or self.tables()
+        shards, offsets, lengths, expected, paths = tables or self.tables()
         shard = tf.where(indices < 0, -1, take(shards, indices))
         chosen = tf.where(shard < 0, b"", take(paths, shard))
-        return self._compare(indices, *read_files(chosen, take(offsets, indices), take(lengths, indices)))
+        contents, ok = read_files(chosen, take(offsets, indices), take(lengths, indices))
+        ok &= tf.equal(self._sums(contents), take(expected, indices))
+        return tf.where(ok, contents, b""), ok
 
-    def _compare(
-        self, indices: "tf.Tensor", contents: "tf.Tensor", ok: "tf.Tensor"
-    ) -> tuple["tf.Tensor", "tf.Tensor"]:
-        """Traced. Takes out what differs from the index. Python gets the bytes that it has not compared yet."""
+    def _sums(self, contents: "tf.Tensor") -> "tf.Tensor":
+        """Traced. The checksum of each, int64 [v], as the index has it."""
         import tensorflow as tf
 
-        def compare(indices: NDArray[np.int64], contents: NDArray[Any]) -> NDArray[np.bool_]:
-            pairs = zip(indices, contents, strict=True)
-            whole = np.array(
-                [self._sum(content) == self._columns[-1][index] for index, content in pairs], bool
-            )
-            self._was_whole[indices[whole]] = True
-            return whole
+        from distxcept.data.decode import checksums
 
-        def compare_some() -> tuple[tf.Tensor, tf.Tensor]:
-            places = tf.where(todo)
-            chosen = [tf.gather_nd(part, places) for part in (indices, contents)]
-            whole = tf.ensure_shape(tf.numpy_function(compare, chosen, tf.bool, stateful=False), [None])
-            usable = tf.tensor_scatter_nd_update(ok, places, whole)
-            return tf.where(usable, contents, b""), usable
-
-        fresh = tf.numpy_function(lambda some: ~self._was_whole[some], [indices], tf.bool, stateful=False)
-        todo = ok & tf.ensure_shape(fresh, ok.shape)
-        return tf.cond(tf.reduce_any(todo), compare_some, lambda: (contents, ok))
+        if self._sum_column != _OLD_SUM:
+            return checksums(contents)
+        sums = tf.numpy_function(
+            lambda all_: np.array([zlib.crc32(one) for one in all_], np.int64),
+            [contents],
+            tf.int64,
+            stateful=False,
+        )
+        return tf.ensure_shape(sums, contents.shape)
 
     def _sum(self, data: bytes) -> int:
         return zlib.crc32(data) if self._sum_column == _OLD_SUM else google_crc32c.value(data)

@@ -231,3 +231,9 @@ def test_local_data_is_opened_without_tensorflow(tmp_path):
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
+
+
+def test_a_pipe_is_refused_and_does_not_block(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="Not a regular file"):
+        files.read(str(tmp_path / "pipe"))

@@ -237,6 +237,7 @@ def describe(about: dict[str, Any]) -> str:
 def uncommitted() -> str:
     """What to say beside the commit."""
     command = ["git", "--no-optional-locks", "status", "--porcelain", "distxcept", "benchmarks"]
+    command.append(f":!benchmarks/{RESULTS.name}")
     with suppress(OSError):
         if subprocess.run(command, cwd=ROOT, capture_output=True, check=False).stdout:
             return " and changes since"

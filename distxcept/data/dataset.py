@@ -133,7 +133,10 @@ def replica_dataset(
     dataset = with_tables(numbers, reading.source).map(
         plainly(work.read), num_parallel_calls=read_at_once, name="read"
     )
-    dataset = dataset.map(plainly(work.graph.decode), num_parallel_calls=tf.data.AUTOTUNE, name="decode")
+    # Not AUTOTUNE, which takes as many calls as there are threads, those that wait for the storage too: they would only
+    # hold more images and take the cores from each other.
+    decode_at_once = min(cores, read_at_once)
+    dataset = dataset.map(plainly(work.graph.decode), num_parallel_calls=decode_at_once, name="decode")
     if slots > 1:  # else it would only copy
         dataset = dataset.batch(slots, drop_remainder=True, name="batch")
     dataset = dataset.map(plainly(finish), name="finish")

@@ -35,7 +35,7 @@ def permute(positions: Any, *, samples: int, seed: int, epoch: Any) -> tf.Tensor
     rows = isqrt(samples - 1) + 1
     columns = -(-samples // rows)
     epoch = tf.convert_to_tensor(epoch, tf.int64)
-    keys = [key_of(_STREAM, seed, epoch, round_) for round_ in range(_ROUNDS)]
+    keys = tf.unstack(key_of(_STREAM, seed, epoch, tf.range(_ROUNDS)))
     positions = tf.cast(tf.convert_to_tensor(positions, tf.int64), tf.uint64)
 
     def walk(walked: tf.Tensor, outside: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -217,7 +217,12 @@ def scale(patch: Pixels, size: int, flip: bool, interpolation: str) -> Pixels:
         images = tf.experimental.dlpack.from_dlpack(source.__dlpack__())  # without a copy
         smooth = tf.raw_ops.ResizeBilinear(images=images, size=[size, size], half_pixel_centers=True)
         scaled = np.asarray(memoryview(smooth))[0].astype(np.uint8)
-    return scaled[:, ::-1] if flip else scaled
+    if not flip:
+        return scaled
+    mirrored = np.empty_like(scaled)
+    for channel in range(3):  # NumPy copies three bytes at a time four times as slowly
+        mirrored[..., channel] = scaled[:, ::-1, channel]
+    return mirrored
 
 
 class _Scratch(threading.local):

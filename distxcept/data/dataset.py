@@ -39,7 +39,7 @@ _RETRY_SECONDS = (0.5, 2.0, 5.0)
 """Pauses after the host had too little memory for the input. The training may give some back meanwhile."""
 
 Devices = Callable[[], Sequence[str] | None]
-"""Asked for each update: the device of each local replica for its images; None leaves them on the host."""
+"""Called for each update. The device of each local replica that its images go to; None: they stay on the host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class Reading:
     threads: int | None = None
     """None: as many as the cores, and more for reading."""
     memory: str = "auto"
-    """For what is read ahead: data.host_memory."""
+    """data.host_memory: how much memory the updates that are read ahead may take."""
     processes: int = 1
     """Processes of the run that share this machine."""
 
@@ -93,7 +93,7 @@ def reading_of(config: Config, source: Source, *, training: bool, processes: int
 
 
 def stored_pixels(reading: Reading, sample: int = 32) -> float:
-    """Eager. Pixels of a stored image, on average over some of them."""
+    """Eager. How many pixels a stored image has, on average over some images."""
     chosen = np.linspace(0, len(reading.source) - 1, min(sample, len(reading.source))).astype(np.int64)
     contents, _ = reading.source.contents(tf.constant(chosen))
     sizes = upright_sizes(contents, raw=reading.source.raw, max_pixels=reading.max_pixels).numpy()
@@ -283,8 +283,6 @@ class Input(Iterator[list[Batch]]):
         self.reading, self.plan = reading, plan
         self._replicas, self._next_update, self._end = replicas, first, first + updates
         self._pad, self._devices = pad, devices
-        self.waited_seconds = 0.0
-        """The caller stood still for its batches."""
         self._prepared: list[Batch] | None = None
         self._iterators: list[Iterator[Batch]] = []
         self._start()
@@ -318,9 +316,7 @@ class Input(Iterator[list[Batch]]):
         """Takes the batches of the next update and copies their images to the devices, while these still compute."""
         if self._prepared is not None or self._next_update >= self._end or not self._iterators:
             return
-        began = time.perf_counter()
         batches = self._read()
-        self.waited_seconds += time.perf_counter() - began
         devices = self._devices() or [HOST] * len(batches)
         self._prepared = [batch.on(device) for batch, device in zip(batches, devices, strict=True)]
         self._next_update += 1

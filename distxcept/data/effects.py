@@ -51,7 +51,7 @@ def affine_parts(augment: Any, draws: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def warp(images: tf.Tensor, linear: tf.Tensor, shift: tf.Tensor, *, mirror: bool) -> tf.Tensor:
-    """Traced. Bilinear. Outside is the mirrored image, so that no corners tell what was done, or else grey."""
+    """Traced. Bilinear. What lies outside of the image is its mirror image, or grey."""
     size = images.shape[1]
     # TensorFlow counts from the centre of the first pixel.
     middle = (size - 1) / 2

@@ -157,7 +157,7 @@ def find(pattern: str) -> list[str]:
 
 
 def read(path: str | bytes, offset: int = 0, length: int = -1) -> bytes:
-    """A range of a file; fewer bytes where the file ends before."""
+    """Reads a range of a file. Gives fewer bytes if the file ends before."""
     if not is_remote(path):
         # Opening a pipe or a device may never end.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -51,7 +51,7 @@ def uniforms(key: int, counters: NDArray[Any], draws: int) -> NDArray[np.float64
 
 
 def key_of(*parts: int | tf.Tensor) -> tf.Tensor:
-    """Traced. `key` (uint64) with parts known only at run time: integer tensors of shapes that broadcast."""
+    """Traced. The same key as `key`, uint64. Parts may be integer tensors; their shapes must broadcast."""
     state: int | tf.Tensor = 0
     for part in parts:
         if isinstance(part, int) and isinstance(state, int):

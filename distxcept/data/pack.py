@@ -71,7 +71,7 @@ def pack(
     workers: int,
     progress: Progress | None = None,
 ) -> Packed:
-    """Into a folder or a URL. One worker is this process; several are processes of their own."""
+    """Packs into a folder or a URL. With one worker this process does the work, else it starts as many processes."""
     settings, folder = settings or PackSettings(), files.tidy(os.fspath(dest))
     source = open_source(section, class_names=class_names)
     try:

@@ -23,8 +23,3 @@ def centre_window(width: int, height: int, crop: float = 1.0) -> Window:
     shorter = min(width, height)
     side = min(shorter, max(1, round(crop * shorter)))
     return Window((height - side) // 2, (width - side) // 2, side, side)
-
-
-def centre_square(width: int, height: int) -> Window:
-    """The largest square in the middle: scaled, it is the image that just covers the target, cut at the centre."""
-    return centre_window(width, height)
